@@ -1,0 +1,52 @@
+# Heddle. `make setup` provides everything the other targets need; they run it themselves.
+
+.PHONY: setup demo test bench lint fmt clean python
+.NOTPARALLEL:
+
+PYTHON ?= python3
+# Runs a command with the unpacked compilers and the Python environment in PATH.
+IN = $(PYTHON) -m setup exec
+
+C_FILES = $(shell find scheduler/src/bpf scheduler/tests lab/clock -name '*.[ch]')
+PY_DIRS = setup lab
+# Published tables; smoke and demo are for looking.
+BENCH = $(filter-out smoke demo,$(basename $(notdir $(wildcard lab/experiments/*.toml))))
+
+setup: python
+	@$(PYTHON) -m setup
+
+# The one thing that set-up, written in Python, cannot install by itself.
+python:
+	@command -v $(PYTHON) >/dev/null || { \
+	  as_root=; [ $$(id -u) = 0 ] || as_root=sudo; \
+	  $$as_root apt-get update -q && $$as_root apt-get install -y --no-install-recommends $(PYTHON); }
+
+demo: setup
+	bin/heddle run lab/experiments/demo.toml --out out/demo
+
+test: setup lint
+	$(IN) cargo test --workspace --locked
+	$(IN) python3 -m pytest -c lab/pyproject.toml setup/tests lab/tests
+
+bench: setup
+	set -e; for name in $(BENCH); do \
+	  bin/heddle run lab/experiments/$$name.toml --out docs/results/$$name; done
+
+lint: setup
+	$(IN) cargo fmt --all --check
+	$(IN) cargo clippy --workspace --all-targets --locked -- -D warnings
+	$(IN) clang-format --dry-run --Werror $(C_FILES)
+	$(IN) ruff check $(PY_DIRS)
+	$(IN) ruff format --check $(PY_DIRS)
+	$(IN) python3 -m mypy --strict --config-file lab/pyproject.toml -p setup
+	cd lab && PYTHONPATH=.. $(IN) python3 -m mypy --strict
+
+fmt: setup
+	$(IN) cargo fmt --all
+	$(IN) clang-format -i $(C_FILES)
+	$(IN) ruff check --fix-only $(PY_DIRS)
+	$(IN) ruff format $(PY_DIRS)
+
+# The cache is shared by all clones and stays: rm -r $${HEDDLE_CACHE:-~/.cache/heddle}
+clean:
+	rm -rf bin out target

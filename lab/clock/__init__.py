@@ -1,0 +1,1 @@
+"""The virtual clock: a patch series on QEMU, its test guest and its benchmark."""

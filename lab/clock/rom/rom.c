@@ -1,0 +1,375 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The guest of the clock's exact tests: no kernel, no firmware, so that every
+ * instruction between two readings of the TSC (1 tick = 1 virtual ns) is known.
+ * All CPUs run the scenarios below in order, with a barrier between them; each
+ * prints its facts, "@name number...", on the debug console.
+ */
+#include <stdbool.h>
+#include <stdint.h>
+
+#define MAX_CPUS 64
+#define APIC(reg) (*(volatile uint32_t *)(0xfee00000 + (reg)))
+#define EOI 0xb0
+#define SPURIOUS 0xf0
+#define ICR_LOW 0x300
+#define ICR_HIGH 0x310
+#define LVT_TIMER 0x320
+#define TIMER_COUNT 0x380
+#define TIMER_DIVIDE 0x3e0
+
+#define VECTOR_IPI 0x40
+#define VECTOR_TIMER 0x41
+
+#define WAKES 100
+#define TIMERS 300
+#define WAITS 100
+#define LOCK_NS 2000000
+
+struct stat {
+	uint32_t count;
+	int32_t min, max, sum;
+};
+
+struct frame;
+
+static uint64_t idt[256];
+static int online;
+static volatile int arrived, generation;
+static volatile uint64_t stamp;		/* when what is waited for was caused */
+static volatile int taken;		/* interrupts taken */
+static volatile bool flag;
+static volatile int turn;
+static struct stat stat;
+static int lock;
+static uint32_t acquired[MAX_CPUS];
+static uint32_t spent[MAX_CPUS];
+static volatile int backwards;
+static uint32_t seed;
+
+static uint64_t tsc(void)
+{
+	uint32_t low, high;
+
+	asm volatile("rdtsc" : "=a"(low), "=d"(high) : : "memory");
+	return (uint64_t)high << 32 | low;
+}
+
+static uint32_t random_below(uint32_t n)
+{
+	seed = seed * 1664525 + 1013904223;
+	return (seed >> 8) % n;
+}
+
+/* Two instructions an iteration. */
+static void execute(uint32_t insns)
+{
+	uint32_t n = insns / 2;
+
+	asm volatile("1: dec %0\n\tjnz 1b" : "+r"(n) : : "cc");
+}
+
+static void outb(uint16_t port, uint8_t value)
+{
+	asm volatile("outb %0, %1" : : "a"(value), "Nd"(port));
+}
+
+static void print(const char *text)
+{
+	while (*text)
+		outb(0xe9, *text++);
+}
+
+static void print_number(int32_t value)
+{
+	char digits[12], *p = digits + sizeof(digits) - 1;
+	uint32_t rest = value < 0 ? -(uint32_t)value : (uint32_t)value;
+
+	*p = '\0';
+	do {
+		*--p = '0' + rest % 10;
+		rest /= 10;
+	} while (rest);
+	if (value < 0)
+		*--p = '-';
+	print(" ");
+	print(p);
+}
+
+static void stat_add(int32_t value)
+{
+	if (!stat.count || value < stat.min)
+		stat.min = value;
+	if (!stat.count || value > stat.max)
+		stat.max = value;
+	stat.sum += value;
+	stat.count++;
+}
+
+static void print_stat(const char *name, int a, int b)
+{
+	print(name);
+	print_number(a);
+	print_number(b);
+	print_number(stat.min);
+	print_number(stat.max);
+	print_number(stat.sum / (int32_t)stat.count);
+	print("\n");
+	stat.count = stat.sum = 0;
+}
+
+__attribute__((interrupt, target("general-regs-only")))
+static void on_interrupt(struct frame *frame)
+{
+	stat_add((int32_t)(tsc() - stamp));
+	APIC(EOI) = 0;
+	taken++;
+	(void)frame;
+}
+
+static void set_gate(int vector)
+{
+	uint32_t handler = (uint32_t)on_interrupt;
+
+	/* an interrupt gate of the code segment, selector 8 */
+	idt[vector] = (uint64_t)((handler & 0xffff0000) | 0x8e00) << 32 |
+		      0x80000 | (handler & 0xffff);
+}
+
+static void send_ipi(int cpu)
+{
+	APIC(ICR_HIGH) = (uint32_t)cpu << 24;
+	stamp = tsc();
+	APIC(ICR_LOW) = VECTOR_IPI;
+}
+
+static void barrier(void)
+{
+	int mine = generation;
+
+	if (__atomic_add_fetch(&arrived, 1, __ATOMIC_SEQ_CST) == online) {
+		arrived = 0;
+		generation = mine + 1;
+	}
+	while (generation == mine)
+		asm volatile("pause" : : : "memory");
+}
+
+/* Every CPU executes 2,000,000 instructions: @spin cpu elapsed */
+static void scenario_spin(int cpu)
+{
+	uint64_t start;
+
+	barrier();
+	start = tsc();
+	execute(2000000);
+	spent[cpu] = tsc() - start;
+	barrier();
+	for (int i = 0; !cpu && i < online; i++) {
+		print("@spin");
+		print_number(i);
+		print_number(spent[i]);
+		print("\n");
+	}
+}
+
+/*
+ * One CPU interrupts another, WAKES times at any phase of the quantum, while
+ * the others wait or compute: @name waker wakee min max mean, of the time from
+ * before the write of the ICR to the first instruction of the handler.
+ */
+static void interrupt_pair(int cpu, int waker, int wakee, bool halt, bool load)
+{
+	if (!cpu)
+		taken = 0;
+	barrier();
+	if (cpu == waker) {
+		for (int i = 0; i < WAKES; i++) {
+			execute(30000 + random_below(20000));
+			send_ipi(wakee);
+			while (taken == i)
+				execute(100);
+		}
+	} else if (cpu == wakee) {
+		asm volatile("sti");
+		while (taken < WAKES) {
+			if (halt)
+				asm volatile("hlt" : : : "memory");
+			else
+				execute(100);
+		}
+		asm volatile("cli");
+	} else if (load) {
+		while (taken < WAKES)
+			execute(100);
+	}
+	barrier();
+	if (!cpu)
+		print_stat(halt ? load ? "@wake_loaded" : "@wake" : "@interrupt",
+			   waker, wakee);
+}
+
+static void scenario_interrupt(int cpu, bool halt, bool load)
+{
+	for (int waker = 0; waker < online; waker++)
+		for (int wakee = 0; wakee < online; wakee++)
+			if (waker != wakee)
+				interrupt_pair(cpu, waker, wakee, halt, load);
+}
+
+/*
+ * Each CPU in turn arms its timer, TIMERS times, while the others compute:
+ * @timer cpu halted min max mean, of the time from expiry to the handler.
+ */
+static void scenario_timer(int cpu, bool halt)
+{
+	for (int owner = 0; owner < online; owner++) {
+		if (!cpu)
+			taken = 0;
+		barrier();
+		for (int i = 0; cpu == owner && i < TIMERS; i++) {
+			uint32_t delay = 500 + random_below(30000);
+
+			stamp = tsc() + delay;
+			APIC(TIMER_COUNT) = delay;
+			while (taken == i) {
+				if (halt)
+					asm volatile("sti; hlt; cli" : : : "memory");
+				else
+					asm volatile("sti; nop; cli" : : : "memory");
+			}
+		}
+		while (taken < TIMERS)
+			execute(100);
+		barrier();
+		if (!cpu)
+			print_stat("@timer", owner, halt);
+	}
+}
+
+/*
+ * CPU 0 sets a flag after DELAY instructions, another waits for it with PAUSE:
+ * @pause cpu delay min max mean, of the time from setting to seeing it.
+ */
+static void scenario_pause(int cpu, int32_t delay)
+{
+	for (int waiter = 1; waiter < online; waiter++) {
+		for (int i = 0; i < WAITS; i++) {
+			flag = false;
+			barrier();
+			if (cpu == 0) {
+				execute(delay + random_below(5000));
+				stamp = tsc();
+				flag = true;
+			} else if (cpu == waiter) {
+				while (!flag)
+					asm volatile("pause" : : : "memory");
+				stat_add((int32_t)(tsc() - stamp));
+			}
+			barrier();
+		}
+		if (!cpu)
+			print_stat("@pause", waiter, delay);
+	}
+}
+
+/* All CPUs take one lock for LOCK_NS: @lock cpu times */
+static void scenario_lock(int cpu)
+{
+	uint64_t end;
+
+	barrier();
+	end = tsc() + LOCK_NS;
+	while (tsc() < end) {
+		while (__atomic_exchange_n(&lock, 1, __ATOMIC_SEQ_CST))
+			asm volatile("pause" : : : "memory");
+		execute(300);
+		__atomic_store_n(&lock, 0, __ATOMIC_SEQ_CST);
+		acquired[cpu]++;
+		execute(3000);
+	}
+	barrier();
+	for (int i = 0; !cpu && i < online; i++) {
+		print("@lock");
+		print_number(i);
+		print_number(acquired[i]);
+		print("\n");
+	}
+}
+
+/* The TSC of a CPU never goes back, whatever interrupts it: @backwards count */
+static void scenario_monotonic(int cpu)
+{
+	uint64_t last = tsc();
+
+	barrier();
+	asm volatile("sti");
+	for (int i = 0; i < 10000; i++) {
+		uint64_t now = tsc();
+
+		if (now < last)
+			__atomic_add_fetch(&backwards, 1, __ATOMIC_SEQ_CST);
+		last = now;
+		if (i % 100 == 0)
+			send_ipi((cpu + 1) % online);
+	}
+	asm volatile("cli");
+	barrier();
+	if (!cpu) {
+		stat.count = stat.sum = 0;
+		print("@backwards");
+		print_number(backwards);
+		print("\n");
+	}
+}
+
+static void start_others(void)
+{
+	set_gate(VECTOR_IPI);
+	set_gate(VECTOR_TIMER);
+	APIC(ICR_LOW) = 0xc4500;	/* INIT to all but self */
+	execute(200000);
+	APIC(ICR_LOW) = 0xc46f0;	/* start-up, vector 0xf0 */
+	execute(1000000);		/* time for all to count themselves */
+}
+
+static void scenarios(int cpu)
+{
+	scenario_spin(cpu);
+	scenario_interrupt(cpu, true, false);
+	scenario_interrupt(cpu, true, true);
+	scenario_interrupt(cpu, false, true);
+	scenario_timer(cpu, true);
+	scenario_timer(cpu, false);
+	scenario_pause(cpu, 1000);
+	scenario_pause(cpu, 100000);
+	scenario_lock(cpu);
+	scenario_monotonic(cpu);
+}
+
+void run_cpu(int cpu)
+{
+	struct {
+		uint16_t limit;
+		uint32_t base;
+	} __attribute__((packed)) idtr = { sizeof(idt) - 1, (uint32_t)idt };
+
+	__atomic_add_fetch(&online, 1, __ATOMIC_SEQ_CST);
+	if (!cpu)
+		start_others();
+	asm volatile("lidt %0" : : "m"(idtr));
+	APIC(SPURIOUS) = 0x1ff;
+	APIC(TIMER_DIVIDE) = 0xb;	/* by 1: the bus clock is 1 GHz */
+	APIC(LVT_TIMER) = VECTOR_TIMER;
+	if (cpu)			/* until CPU 0 has counted */
+		while (!turn)
+			asm volatile("pause" : : : "memory");
+	turn = 1;
+	scenarios(cpu);
+	if (!cpu) {
+		print("@done\n");
+		outb(0xf4, 0);		/* isa-debug-exit */
+	}
+	for (;;)
+		asm volatile("hlt");
+}

@@ -1,0 +1,3 @@
+//! What the agent and the load generator share.
+
+pub mod cpulist;

@@ -1,0 +1,105 @@
+//! The latency of wakeups to each CPU: is any of them favoured?
+
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::thread;
+
+use anyhow::{Context, Result, bail};
+use clap::{Args, value_parser};
+use heddle_guest::cpulist;
+use serde_json::{Value, json};
+
+use crate::latency::Samples;
+use crate::random::Random;
+use crate::{clock, futex, team};
+
+/// One thread wakes sleepers that are pinned to one CPU each, in turn, and reports the latency of each CPU
+#[derive(Args)]
+pub struct Options {
+    /// Wakeups of each CPU
+    #[arg(long, value_parser = value_parser!(u32).range(1..))]
+    count: u32,
+    /// Time between two wakeups, us; each gets up to as much again by the seed, so that no wakeup keeps
+    /// step with a clock of the machine
+    #[arg(long, value_parser = value_parser!(u64).range(1..))]
+    gap_us: u64,
+    /// The waker's CPU
+    #[arg(long, default_value_t = 0)]
+    from: usize,
+    /// CPUs to wake [default: all it may run on but the waker's]
+    #[arg(long)]
+    cpus: Option<String>,
+    /// Decides the gaps
+    #[arg(long, env = "HEDDLE_SEED", default_value_t = 1)]
+    seed: u64,
+}
+
+#[repr(align(128))]
+#[derive(Default)]
+struct Sleeper {
+    /// How often it was woken.
+    wakeups: AtomicU32,
+    stamp_ns: AtomicU64,
+    /// It is about to sleep, the CPU is its own: the waker may go on.
+    ready: AtomicBool,
+}
+
+/// Runs the waker and its sleepers.
+///
+/// # Errors
+/// A bad CPU list, or a CPU that is not online.
+pub fn run(options: &Options) -> Result<Value> {
+    let cpus = match &options.cpus {
+        Some(list) => cpulist::parse(list)?,
+        None => cpulist::allowed()?.into_iter().filter(|&cpu| cpu != options.from).collect(),
+    };
+    if cpus.is_empty() {
+        bail!("there is no CPU to wake but the waker's own");
+    }
+    let sleepers: Vec<Sleeper> = cpus.iter().map(|_| Sleeper::default()).collect();
+    // Thread 0 is the waker.
+    let prepare = |index: usize| {
+        team::sharpen_timers()?;
+        cpulist::pin(&[if index == 0 { options.from } else { cpus[index - 1] }])
+    };
+    let samples = team::run(1 + cpus.len(), prepare, |index| {
+        if index == 0 {
+            wake(options, &sleepers);
+            return Ok(Samples::default());
+        }
+        Ok(sleep(&sleepers[index - 1], options.count))
+    })?;
+    let per_cpu = cpus.iter().zip(samples.into_iter().skip(1)).map(|(cpu, samples)| {
+        let summary = samples.summary().context("every sleeper was woken")?;
+        Ok(json!({"cpu": cpu, "wakeup_latency_ns": summary}))
+    });
+    Ok(json!({"from": options.from, "cpus": per_cpu.collect::<Result<Vec<_>>>()?}))
+}
+
+fn wake(options: &Options, sleepers: &[Sleeper]) {
+    let mut random = Random::new(options.seed, 0);
+    let gap_ns = options.gap_us * 1000;
+    for _ in 0..options.count {
+        for sleeper in sleepers {
+            clock::sleep_until(clock::now() + gap_ns + random.below(gap_ns));
+            while !sleeper.ready.swap(false, Ordering::Acquire) {
+                thread::yield_now();
+            }
+            sleeper.stamp_ns.store(clock::now(), Ordering::Relaxed);
+            sleeper.wakeups.fetch_add(1, Ordering::Release);
+            futex::wake(&sleeper.wakeups);
+        }
+    }
+}
+
+fn sleep(sleeper: &Sleeper, count: u32) -> Samples {
+    let mut samples = Samples::with_room(count as usize);
+    for seen in 0..count {
+        sleeper.ready.store(true, Ordering::Release);
+        while sleeper.wakeups.load(Ordering::Acquire) == seen {
+            futex::wait(&sleeper.wakeups, seen);
+        }
+        let woken_ns = clock::now();
+        samples.add(clock::between(sleeper.stamp_ns.load(Ordering::Relaxed), woken_ns));
+    }
+    samples
+}

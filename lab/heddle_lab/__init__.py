@@ -1,0 +1,1 @@
+"""The laboratory of Heddle: real kernels, modelled machines, virtual time, honest statistics."""

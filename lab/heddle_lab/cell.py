@@ -1,0 +1,84 @@
+"""A cell: one point of an experiment, with everything that can change its result."""
+
+import hashlib
+from typing import Any
+
+from heddle_lab import hashing, image, paths, vm
+from heddle_lab.job import Job, Sleep, Step
+from heddle_lab.kernels import Kernel
+from heddle_lab.machine import Machine
+from heddle_lab.scheduler import Scheduler
+from heddle_lab.tomlfile import Model
+from heddle_lab.workload import Value, Workload
+
+OFFSET_STEP = "start-offset"
+"""the sleep before the first step, whose length the seed decides"""
+
+_OFFSET_RANGE_NS = 20_000_000
+"""a few ticks at any HZ, so that a seed's phase against tick and slice is arbitrary"""
+
+
+class Cell(Model):
+    """Machine x kernel x scheduler x workload x parameters x seed."""
+
+    machine: Machine
+    kernel: Kernel
+    scheduler: Scheduler
+    workload: Workload
+    params: dict[str, Value]
+    """all parameters of the workload, defaults included"""
+    seed: int
+
+    @property
+    def label(self) -> str:
+        """What the cell is, for progress lines and errors."""
+        return f"{self.point} {self.kernel.name} {self.scheduler.name} seed {self.seed}"
+
+    @property
+    def point(self) -> str:
+        """The workload with its parameters, such as `hackbench load=1.25 loops=100`."""
+        return " ".join([self.workload.name, *(f"{name}={value}" for name, value in self.params.items())])
+
+    def job(self) -> Job:
+        """Return the job for the guest's agent: the seed's start offset, then the workload's steps."""
+        offset = Step(name=OFFSET_STEP, action=Sleep(ns=start_offset_ns(self.seed)))
+        steps = self.workload.job_steps(self.params, self.machine, self.seed)
+        return Job(seed=self.seed, scheduler=self.scheduler.command(), steps=[offset, *steps])
+
+    def guest(self) -> vm.Guest:
+        """Return what to boot."""
+        return vm.Guest(
+            machine=self.machine,
+            kernel=self.kernel,
+            job=self.job(),
+            layers=tuple(self.workload.layers),
+            files=self.scheduler.files(),
+        )
+
+    def inputs(self) -> dict[str, Any]:
+        """Return everything that can change the result, files by their hashes, as plain data.
+
+        How the output becomes metrics is not part of it: that is done anew from the stored records.
+        """
+        layers = image.layer_files(tuple(self.workload.layers))
+        return {
+            "machine": self.machine.model_dump(include={"memory_mib", "topology", "clock"}),
+            "cpu": vm.CPU,
+            "command_line": vm.command_line(self.kernel),
+            "kernel": hashing.of_file(self.kernel.bootable()),
+            "kernel_config": hashing.of_file(self.kernel.config),
+            "qemu": hashing.of_file(paths.qemu()),
+            "image": [hashing.of_file(file) for file in layers],
+            "scheduler": self.scheduler.fingerprint(),
+            "job": self.job().model_dump(mode="json"),
+        }
+
+    def key(self) -> str:
+        """Return the cell's name in the store: the hash of its inputs."""
+        return hashing.of_data(self.inputs())
+
+
+def start_offset_ns(seed: int) -> int:
+    """Return how long a guest sleeps before its first step, virtual ns; a fixed function of the seed."""
+    digest = hashlib.sha256(f"start offset {seed}".encode()).digest()
+    return 1_000_000 + int.from_bytes(digest[:8]) % _OFFSET_RANGE_NS

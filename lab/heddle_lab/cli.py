@@ -1,0 +1,237 @@
+"""The command `heddle`."""
+
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from heddle_lab import (
+    compare,
+    comparison,
+    experiment,
+    files,
+    html,
+    kernels,
+    machine,
+    paths,
+    resultfile,
+    scheduler,
+    table,
+    tomlfile,
+    vm,
+    workload,
+)
+from heddle_lab.cell import Cell
+from heddle_lab.errors import HeddleError
+from heddle_lab.experiment import Experiment, Overrides
+from heddle_lab.job import Job
+from heddle_lab.progress import Reporter
+from heddle_lab.resultfile import CellResult
+from heddle_lab.runner import Failure, Outcome, Runner
+from heddle_lab.store import Store
+
+
+def main() -> None:
+    """Run the command line; every expected fault is one line on stderr and exit status 1."""
+    try:
+        status = cli.main(standalone_mode=False)
+    except click.Abort:
+        _die("interrupted", 130)
+    except click.ClickException as error:
+        _die(error.format_message())
+    except HeddleError as error:
+        if "--debug" in sys.argv:
+            raise
+        _die(str(error))
+    sys.exit(status if isinstance(status, int) else 0)
+
+
+def _die(message: str, status: int = 1) -> None:
+    click.echo(f"heddle: {message}", err=True)
+    sys.exit(status)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
+def cli(debug: bool) -> None:
+    """Compare CPU schedulers: real kernels, modelled machines, virtual time."""
+
+
+@cli.command()
+@click.argument("file", metavar="[EXPERIMENT]", required=False)
+@click.option("--sched", "schedulers", multiple=True, metavar="NAME[=COMMAND]", help="The first is the baseline.")
+@click.option("--machine", "machines", multiple=True, metavar="M")
+@click.option("--kernel", "kernel_names", multiple=True, metavar="K", help="Such as 7.3, or a path to a bzImage.")
+@click.option("--workload", "workloads", multiple=True, metavar="W")
+@click.option("--param", "params", multiple=True, metavar="KEY=VALUE", help="A workload's parameter.")
+@click.option("--seeds", type=click.IntRange(1, 1000), metavar="N", help="Paired seeds 1..N.")
+@click.option("--jobs", type=click.IntRange(1), metavar="N", help="Guests at a time; default: one per core.")
+@click.option("--dask", "dask_address", metavar="ADDR", help="A Dask scheduler, such as tcp://host:8786.")
+@click.option("--out", type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help="Default: out/EXPERIMENT.")
+@click.option("--fresh", is_flag=True, help="Measure again what was measured before, and insist on the same result.")
+def run(
+    file: str | None,
+    schedulers: tuple[str, ...],
+    machines: tuple[str, ...],
+    kernel_names: tuple[str, ...],
+    workloads: tuple[str, ...],
+    params: tuple[str, ...],
+    seeds: int | None,
+    jobs: int | None,
+    dask_address: str | None,
+    out: Path | None,
+    fresh: bool,
+) -> int:
+    """Measure an experiment (a name, a .toml file, or --workload alone) and compare its schedulers."""
+    overrides = Overrides(
+        machines=list(machines),
+        kernels=list(kernel_names),
+        schedulers=list(schedulers),
+        workloads=list(workloads),
+        params=dict(workload.parse_param(text) for text in params),
+        seeds=seeds,
+    )
+    wanted = overrides.apply(experiment.load(file) if file else None)
+    cells = wanted.cells()
+    with Reporter(len(cells)) as reporter:
+        runner = Runner(Store(paths.cells()), jobs=jobs, dask_address=dask_address, fresh=fresh, report=reporter.show)
+        outcome = runner.run(cells)
+    folder = out or Path("out") / wanted.name
+    return _conclude(wanted, cells, outcome, folder)
+
+
+def _conclude(wanted: Experiment, cells: list[Cell], outcome: Outcome, folder: Path) -> int:
+    """Write and print what was measured, then say what was not; return the exit status."""
+    measured = [
+        resultfile.from_cell(cell, outcome.results[key]) for cell in cells if (key := cell.key()) in outcome.results
+    ]
+    if measured:
+        command = f"bin/heddle {shlex.join(sys.argv[1:])}"
+        resultfile.write(folder, measured)
+        about = resultfile.About(title=f"{wanted.name}: {wanted.summary}", command=command)
+        files.write_text(folder / resultfile.ABOUT, about.model_dump_json(indent=1) + "\n")
+        _publish(folder, measured, about)
+    for line in _failure_lines(outcome.failures):
+        click.echo(f"heddle: {line}", err=True)
+    if outcome.interrupted:
+        click.echo(
+            f"heddle: interrupted; {len(measured)} of {len(cells)} cells are kept, run again to go on",
+            err=True,
+        )
+        return 130
+    return 1 if outcome.failures else 0
+
+
+def _failure_lines(failures: list[Failure]) -> list[str]:
+    """Return one line for each distinct error, with the first cell that met it."""
+    cells: dict[str, list[str]] = {}
+    for failure in failures:
+        cells.setdefault(failure.error, []).append(failure.cell)
+    return [
+        f"{met[0]}{f' (and {len(met) - 1} more cells)' if len(met) > 1 else ''}: {error}"
+        for error, met in cells.items()
+    ]
+
+
+def _publish(folder: Path, cells: list[CellResult], about: resultfile.About) -> None:
+    """Print the table and write the page."""
+    rows = comparison.schedulers(cells)
+    console = _console()
+    if rows:
+        table.show(rows, console)
+    else:
+        table.show_single(cells, console)
+    page = folder / html.NAME
+    files.write_text(page, html.render(about.title, about.command, cells, rows))
+    click.echo(f"{folder / resultfile.NAME}\n{page}")
+
+
+@cli.command()
+@click.argument("folder", type=click.Path(path_type=Path), metavar="DIR")
+def report(folder: Path) -> None:
+    """Print the table of DIR/results.json again and write DIR/report.html anew."""
+    cells = resultfile.read(folder)
+    _publish(folder, cells, resultfile.about(folder))
+
+
+@cli.command(name="compare")
+@click.argument("before", type=click.Path(path_type=Path), metavar="DIR")
+@click.argument("after", type=click.Path(path_type=Path), metavar="DIR")
+def compare_runs(before: Path, after: Path) -> int:
+    """Compare two runs of the same cells; exit status 1 if the second is significantly worse anywhere."""
+    rows = compare.rows(resultfile.read(before), resultfile.read(after))
+    table.show(rows, _console())
+    lost = compare.losses(rows)
+    click.echo(f"{len(lost)} of {len(rows)} rows are worse" if lost else f"none of {len(rows)} rows is worse")
+    return 1 if lost else 0
+
+
+def _listing(headings: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
+    listing = Table(*headings, box=box.SIMPLE_HEAD, pad_edge=False)
+    for row in rows:
+        listing.add_row(*row)
+    _console().print(listing)
+
+
+@cli.command()
+def machines() -> None:
+    """List the machines."""
+    boxes = [machine.load(name) for name in tomlfile.names(paths.MACHINES)]
+    boxes.sort(key=lambda box: (box.cpus, box.name))
+    _listing(
+        ("machine", "CPUs", "LLCs", "threads", "what it is"),
+        [(m.name, str(m.cpus), str(m.topology.llcs), str(m.topology.threads), m.summary) for m in boxes],
+    )
+
+
+@cli.command()
+def workloads() -> None:
+    """List the workloads with their parameters."""
+    rows = []
+    for load in map(workload.load, tomlfile.names(paths.WORKLOADS)):
+        rows.append((load.name, "", "", load.summary))
+        rows += [("", f"{name}={about.default}", about.unit, about.summary) for name, about in load.params.items()]
+    _listing(("workload", "parameter", "unit", "what it is"), rows)
+
+
+@cli.command()
+def experiments() -> None:
+    """List the experiments."""
+    loaded = [experiment.load(name) for name in tomlfile.names(paths.EXPERIMENTS)]
+    _listing(("experiment", "what it shows"), [(one.name, one.summary) for one in loaded])
+
+
+@cli.command(name="kernels")
+def list_kernels() -> None:
+    """List the kernels that setup fetched."""
+    _listing(("kernel", "release"), sorted(kernels.known().items()))
+
+
+@cli.command()
+@click.option("--machine", "machine_name", default=experiment.DEFAULT_MACHINE, show_default=True, metavar="M")
+@click.option("--kernel", "kernel_name", default=experiment.DEFAULT_KERNEL, show_default=True, metavar="K")
+@click.option("--sched", default=scheduler.EEVDF, show_default=True, metavar="NAME[=COMMAND]")
+@click.option("--layer", "layers", multiple=True, metavar="L", help="An image layer beside the base.")
+def shell(machine_name: str, kernel_name: str, sched: str, layers: tuple[str, ...]) -> None:
+    """Boot a guest and open its console here; `exit` powers it off."""
+    started = scheduler.parse(sched)
+    started.check(layers)
+    vm.console(
+        vm.Guest(
+            machine=machine.load(machine_name),
+            kernel=kernels.find(kernel_name),
+            job=Job(scheduler=started.command(), shell=True),
+            layers=layers,
+            files=started.files(),
+        )
+    )
+
+
+def _console() -> Console:
+    """Return stdout; in a pipe the tables are as wide as they need, whatever the terminal is."""
+    return Console() if sys.stdout.isatty() else Console(width=140)

@@ -1,0 +1,30 @@
+"""The gate: two runs of the same cells, and whether the second lost."""
+
+from heddle_lab import comparison
+from heddle_lab.comparison import Row
+from heddle_lab.errors import HeddleError
+from heddle_lab.resultfile import CellResult
+from heddle_lab.stats import Verdict
+
+
+def rows(before: list[CellResult], after: list[CellResult]) -> list[Row]:
+    """Compare two runs.
+
+    Args:
+        before: cells of the run to hold against.
+        after: cells of the run under test.
+
+    Raises:
+        HeddleError: they share no cell.
+    """
+    found = comparison.runs(before, after)
+    if not found:
+        raise HeddleError(
+            "the two runs share no cell: machine, kernel, scheduler, workload, parameters and seed differ"
+        )
+    return found
+
+
+def losses(found: list[Row]) -> list[Row]:
+    """Return the rows that are significantly worse."""
+    return [row for row in found if row.verdict is Verdict.WORSE]

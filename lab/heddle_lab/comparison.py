@@ -1,0 +1,161 @@
+"""From cells to rows: who is compared with whom, over which pairs."""
+
+import statistics
+from collections.abc import Callable, Hashable, Iterator
+
+from heddle_lab import provenance, stats, units
+from heddle_lab.resultfile import CellResult
+from heddle_lab.stats import Paired, Verdict
+from heddle_lab.tomlfile import Model
+from heddle_lab.workload import Value
+
+
+class Row(Model):
+    """One metric of one point, candidate against baseline."""
+
+    machine: str
+    kernel: str
+    workload: str
+    params: dict[str, Value]
+    point: str
+    """the workload with those parameters that tell it from the table's other points"""
+    metric: str
+    unit: str
+    better: str
+    baseline: str
+    """heading of the baseline's column: a scheduler, or a run"""
+    candidate: str
+    scheds: list[str]
+    """the schedulers in it, as `--sched` takes them"""
+    baseline_values: list[float]
+    """one per seed"""
+    candidate_values: list[float]
+    seeds: list[int]
+    result: Paired
+    corrected_p: float
+    """Holm over all rows of the table"""
+    verdict: Verdict
+
+    @property
+    def baseline_median(self) -> str:
+        """Median of the baseline, for reading."""
+        return units.quantity(statistics.median(self.baseline_values), self.unit)
+
+    @property
+    def candidate_median(self) -> str:
+        """Median of the candidate, for reading."""
+        return units.quantity(statistics.median(self.candidate_values), self.unit)
+
+    @property
+    def effect(self) -> str:
+        """The paired difference, for reading."""
+        return self.show(self.result.effect)
+
+    @property
+    def interval(self) -> str:
+        """The interval of the paired difference, for reading; a dash for a single pair."""
+        return f"{self.show(self.result.low)} … {self.show(self.result.high)}" if self.result.pairs > 1 else "–"
+
+    def show(self, effect: float) -> str:
+        """Return an effect on this row's scale as text."""
+        return units.percent(effect) if self.result.relative else units.quantity(effect, self.unit)
+
+    def command(self) -> str:
+        """Return the command that measures this row again."""
+        return provenance.command(self.machine, self.kernel, self.workload, self.params, self.scheds, max(self.seeds))
+
+
+def schedulers(cells: list[CellResult]) -> list[Row]:
+    """Compare every scheduler with the first one, on the same machine, kernel, point and seeds."""
+    names = list(dict.fromkeys(cell.sched for cell in cells))
+    of = {name: [cell for cell in cells if cell.sched == name] for name in names}
+    rows = [
+        row
+        for name in names[1:]
+        for pairs in _paired(of[names[0]], of[name], _place)
+        for row in _rows(pairs, names[0], name)
+    ]
+    return _judged(rows, cells)
+
+
+def runs(before: list[CellResult], after: list[CellResult]) -> list[Row]:
+    """Compare two runs of the same cells, scheduler by scheduler."""
+    groups = _paired(before, after, lambda cell: (cell.sched, *_place(cell)))
+    rows = _judged([row for pairs in groups for row in _rows(pairs, "before", "after")], before)
+    return [row.model_copy(update={"point": f"{row.point} ({row.scheds[0].partition('=')[0]})"}) for row in rows]
+
+
+Pair = tuple[CellResult, CellResult]
+
+
+def _place(cell: CellResult) -> tuple[Hashable, ...]:
+    return (cell.machine, cell.kernel, cell.workload, tuple(sorted(cell.params.items())))
+
+
+def _paired(
+    baseline: list[CellResult], candidate: list[CellResult], place: Callable[[CellResult], Hashable]
+) -> list[list[Pair]]:
+    """Return, for each place, the pairs of cells with the same seed, in the order of the seeds."""
+    partners = {(place(cell), cell.seed): cell for cell in candidate}
+    groups: dict[Hashable, list[Pair]] = {}
+    for cell in sorted(baseline, key=lambda cell: cell.seed):
+        if other := partners.get((place(cell), cell.seed)):
+            groups.setdefault(place(cell), []).append((cell, other))
+    return list(groups.values())
+
+
+def _rows(pairs: list[Pair], baseline: str, candidate: str) -> Iterator[Row]:
+    """Yield a row for each judged metric of one place; verdicts and short names come later."""
+    first, other = pairs[0]
+    scheds = [cell.provenance["sched_option"] for cell in (first, other)]
+    for metric, about in first.provenance["metrics"].items():
+        before = [left.metrics[metric] for left, _ in pairs]
+        after = [right.metrics[metric] for _, right in pairs]
+        result = stats.paired(before, after)
+        yield Row(
+            machine=first.machine,
+            kernel=first.kernel,
+            workload=first.workload,
+            params=first.params,
+            point=first.workload,
+            metric=metric,
+            unit=about["unit"],
+            better=about["better"],
+            baseline=baseline,
+            candidate=candidate,
+            scheds=list(dict.fromkeys(scheds)),
+            baseline_values=before,
+            candidate_values=after,
+            seeds=[left.seed for left, _ in pairs],
+            result=result,
+            corrected_p=result.p,
+            verdict=Verdict.NO_DIFFERENCE,
+        )
+
+
+def _judged(rows: list[Row], cells: list[CellResult]) -> list[Row]:
+    """Return the rows with p-values corrected over the table, verdicts, and short names of the points."""
+    varying = _varying(cells)
+    return [
+        row.model_copy(
+            update={
+                "corrected_p": p,
+                "verdict": stats.verdict(row.result, p, row.better),
+                "point": " ".join([row.workload, *_short(row, varying)]),
+            }
+        )
+        for row, p in zip(rows, stats.holm([row.result.p for row in rows]), strict=True)
+    ]
+
+
+def _short(row: Row, varying: set[tuple[str, str]]) -> list[str]:
+    return [f"{name}={value}" for name, value in row.params.items() if (row.workload, name) in varying]
+
+
+def _varying(cells: list[CellResult]) -> set[tuple[str, str]]:
+    """Return the (workload, parameter) pairs that take more than one value."""
+    values: dict[tuple[str, str], set[Value]] = {}
+    for cell in cells:
+        for name, value in cell.params.items():
+            values.setdefault((cell.workload, name), set()).add(value)
+    return {key for key, seen in values.items() if len(seen) > 1}

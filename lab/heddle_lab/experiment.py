@@ -1,0 +1,141 @@
+"""Experiments: which cells to measure, and against what to compare."""
+
+from itertools import product
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from heddle_lab import kernels, machine, paths, scheduler, tomlfile, workload
+from heddle_lab.cell import Cell
+from heddle_lab.errors import HeddleError
+from heddle_lab.tomlfile import Model
+from heddle_lab.workload import Value
+
+DEFAULT_SEEDS = 5
+DEFAULT_KERNEL = "7.3"
+DEFAULT_MACHINE = "smp-4"
+
+
+class WorkloadPoint(Model):
+    """A workload with values for its parameters; a list is swept."""
+
+    name: str
+    params: dict[str, Value | list[Value]] = {}
+
+    def sweep(self) -> list[dict[str, Value]]:
+        """Return one set of parameters for each combination of the lists."""
+        axes = [value if isinstance(value, list) else [value] for value in self.params.values()]
+        return [dict(zip(self.params, values, strict=True)) for values in product(*axes)]
+
+
+class Experiment(Model):
+    """An experiment, one TOML file each under `experiments/`."""
+
+    name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")]
+    summary: str
+    machines: Annotated[list[str], Field(min_length=1)]
+    kernels: Annotated[list[str], Field(min_length=1)]
+    schedulers: Annotated[list[str], Field(min_length=1)]
+    """`eevdf`, `scx_heddle` or NAME=COMMAND; the first is the baseline"""
+    workloads: Annotated[list[WorkloadPoint], Field(min_length=1)]
+    seeds: Annotated[int, Field(ge=1, le=1000)] = DEFAULT_SEEDS
+    """seeds 1..N, the same for every scheduler"""
+
+    def cells(self) -> list[Cell]:
+        """Return all cells; those that a first look needs most come first.
+
+        Seeds are the outermost loop: after an interruption every comparison has its first pairs.
+
+        Raises:
+            HeddleError: a name is unknown, a file wrong, or a scheduler cannot start in the image.
+        """
+        boxes = [machine.load(name) for name in self.machines]
+        systems = [kernels.find(name) for name in self.kernels]
+        contestants = [scheduler.parse(text) for text in self.schedulers]
+        _refuse_twins([contestant.name for contestant in contestants])
+        points = [(load, load.parameters(params)) for load, params in self._points()]
+        for contestant, (load, _) in product(contestants, points):
+            contestant.check(tuple(load.layers))
+        return [
+            Cell(machine=box, kernel=system, scheduler=contestant, workload=load, params=params, seed=seed)
+            for seed, box, system, (load, params), contestant in product(
+                range(1, self.seeds + 1), boxes, systems, points, contestants
+            )
+        ]
+
+    def _points(self) -> list[tuple[workload.Workload, dict[str, Value]]]:
+        return [(workload.load(point.name), params) for point in self.workloads for params in point.sweep()]
+
+
+def load(name: str) -> Experiment:
+    """Return the experiment of a shipped name or of a path to a TOML file.
+
+    Raises:
+        HeddleError: it is unknown or its file is wrong.
+    """
+    return tomlfile.load(tomlfile.find(name, paths.EXPERIMENTS, "experiment"), Experiment)
+
+
+class Overrides(Model):
+    """What the command line says over, or instead of, an experiment's file."""
+
+    machines: list[str] = []
+    kernels: list[str] = []
+    schedulers: list[str] = []
+    workloads: list[str] = []
+    params: dict[str, Value] = {}
+    seeds: int | None = None
+
+    def apply(self, base: Experiment | None) -> Experiment:
+        """Return the experiment to run.
+
+        Args:
+            base: from a file; none: the command line alone describes it.
+
+        Raises:
+            HeddleError: without a file, no workload is named; or a parameter fits no workload.
+        """
+        if base is None:
+            base = self._from_nothing()
+        points = [WorkloadPoint(name=name) for name in self.workloads] or base.workloads
+        changes: dict[str, Any] = {
+            "machines": self.machines or base.machines,
+            "kernels": self.kernels or base.kernels,
+            "schedulers": self.schedulers or base.schedulers,
+            "workloads": [self._turn(point) for point in points],
+            "seeds": base.seeds if self.seeds is None else self.seeds,
+        }
+        self._refuse_unused(points)
+        return tomlfile.validate(base.model_dump() | changes, Experiment, "command line")
+
+    def _from_nothing(self) -> Experiment:
+        if not self.workloads:
+            known = ", ".join(tomlfile.names(paths.EXPERIMENTS))
+            raise HeddleError(f"name an experiment ({known}, or a file) or a --workload")
+        return Experiment(
+            name="command-line",
+            summary="Described on the command line",
+            machines=[DEFAULT_MACHINE],
+            kernels=[DEFAULT_KERNEL],
+            schedulers=[scheduler.EEVDF, scheduler.HEDDLE],
+            workloads=[WorkloadPoint(name=name) for name in self.workloads],
+        )
+
+    def _turn(self, point: WorkloadPoint) -> dict[str, Any]:
+        """Return a point with the parameters from the command line that its workload has."""
+        known = workload.load(point.name).params
+        turned = {name: value for name, value in self.params.items() if name in known}
+        return {"name": point.name, "params": point.params | turned}
+
+    def _refuse_unused(self, points: list[WorkloadPoint]) -> None:
+        loads = [workload.load(point.name) for point in points]
+        for name in self.params:
+            if not any(name in load.params for load in loads):
+                known = ", ".join(sorted({known for load in loads for known in load.params})) or "none"
+                raise HeddleError(f"--param {name}: no workload here has this parameter; known: {known}")
+
+
+def _refuse_twins(names: list[str]) -> None:
+    for name in names:
+        if names.count(name) > 1:
+            raise HeddleError(f"scheduler '{name}' is named twice; give one of them another name: --sched NAME=COMMAND")

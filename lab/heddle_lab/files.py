@@ -1,0 +1,39 @@
+"""Files that are whole or absent, whatever happens while they are written."""
+
+import os
+import tempfile
+from pathlib import Path
+
+from heddle_lab.errors import HeddleError
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file by way of a temporary one beside it; folders are made.
+
+    Raises:
+        HeddleError: the disk is full or not writable.
+    """
+    write_bytes(path, text.encode())
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write a file by way of a temporary one beside it; folders are made.
+
+    Raises:
+        HeddleError: the disk is full or not writable.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        temporary = Path(name)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.chmod(0o644)
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+    except OSError as error:
+        raise HeddleError(f"cannot write {path}: {error.strerror}") from error

@@ -1,0 +1,141 @@
+"""The report: one HTML file without any reference to the network."""
+
+from typing import Any, NamedTuple
+
+import jinja2
+
+from heddle_lab import stats, units
+from heddle_lab.comparison import Row
+from heddle_lab.resultfile import CellResult
+
+NAME = "report.html"
+
+_WIDTH, _HEIGHT, _MARGIN = 320.0, 34.0, 8.0
+"""of the drawing of one interval, in SVG user units"""
+
+
+class Drawing(NamedTuple):
+    """Positions, in SVG user units, of one row's interval and of its single pairs."""
+
+    zero: float
+    low: float
+    high: float
+    median: float
+    pairs: list[float]
+
+
+class Section(NamedTuple):
+    """The rows of one workload point with what they share."""
+
+    machine: str
+    kernel: str
+    point: str
+    params: dict[str, Any]
+    rows: list[tuple[Row, Drawing]]
+    scale: str
+    """the effect at the right edge of the drawings"""
+    command: str
+
+
+def render(title: str, command: str, cells: list[CellResult], rows: list[Row]) -> str:
+    """Return the page.
+
+    Args:
+        title: such as the experiment's name and summary.
+        command: what reproduces the whole page.
+        cells: all measured cells, for the provenance.
+        rows: the compared rows; may be empty if a single scheduler was measured.
+    """
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("heddle_lab"), autoescape=True, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters["quantity"] = units.quantity
+    template = environment.get_template("report.html.j2")
+    page: str = template.render(
+        title=title,
+        command=command,
+        sections=_sections(rows),
+        counts={word.value: sum(row.verdict is word for row in rows) for word in stats.Verdict},
+        cells=cells,
+        facts=_facts(cells),
+        width=_WIDTH,
+        height=_HEIGHT,
+        smallest_effect=units.percent(stats.SMALLEST_EFFECT).lstrip("+"),
+    )
+    return page
+
+
+def _sections(rows: list[Row]) -> list[Section]:
+    groups: dict[tuple[str, str, str, str], list[Row]] = {}
+    for row in rows:
+        groups.setdefault((row.machine, row.kernel, row.point, row.candidate), []).append(row)
+    return [_section(group) for group in groups.values()]
+
+
+def _section(rows: list[Row]) -> Section:
+    """Draw the rows of one point on one scale, symmetric around zero, so that lengths compare."""
+    first = rows[0]
+    reach = max((_reach(row) for row in rows if row.result.relative), default=0.0) or stats.SMALLEST_EFFECT
+    drawn = [(row, _drawing(row, reach if row.result.relative else _reach(row) or 1.0)) for row in rows]
+    return Section(
+        first.machine, first.kernel, first.point, first.params, drawn, units.percent(reach).lstrip("+"), first.command()
+    )
+
+
+def _effects(row: Row) -> list[float]:
+    pairs = zip(row.baseline_values, row.candidate_values, strict=True)
+    return [after / before - 1 if row.result.relative else after - before for before, after in pairs]
+
+
+def _reach(row: Row) -> float:
+    return max(abs(effect) for effect in _effects(row))
+
+
+def _drawing(row: Row, reach: float) -> Drawing:
+    def place(effect: float) -> float:
+        return round(_WIDTH / 2 + effect / reach * (_WIDTH / 2 - _MARGIN), 2)
+
+    result = row.result
+    return Drawing(
+        place(0),
+        place(result.low),
+        place(result.high),
+        place(result.effect),
+        [place(e) for e in _effects(row)],
+    )
+
+
+def _facts(cells: list[CellResult]) -> list[tuple[str, list[str]]]:
+    """Return what the cells' provenance says, each fact once, short enough to read."""
+    facts: dict[str, list[str]] = {}
+
+    def add(name: str, value: str) -> None:
+        if value not in facts.setdefault(name, []):
+            facts[name].append(value)
+
+    for cell in cells:
+        inputs, versions = cell.provenance["inputs"], cell.provenance["versions"]
+        add("Repository", f"commit {versions['commit'] or 'unknown'}")
+        add("Machine", f"{cell.machine}: {cell.provenance['machine_source']}")
+        add(
+            "Virtual clock",
+            f"quantum {inputs['machine']['clock']['quantum_ns']} ns, "
+            f"{':'.join(map(str, inputs['machine']['clock']['speed']))} instructions per 100 ns",
+        )
+        add("Kernel", f"{cell.provenance['kernel_release']}, sha256 {inputs['kernel']}")
+        add("Kernel arguments", inputs["command_line"])
+        add("Virtual CPU", inputs["cpu"])
+        add("QEMU", f"sha256 {inputs['qemu']}")
+        add("Guest image", ", ".join(f"sha256 {digest}" for digest in inputs["image"]))
+        add("Scheduler", _scheduler(cell))
+        add("Workload", f"{cell.workload}: {cell.provenance['workload_source']}")
+        add("Statistics", f"numpy {versions['numpy']}, scipy {versions['scipy']}")
+    return list(facts.items())
+
+
+def _scheduler(cell: CellResult) -> str:
+    about = cell.provenance["inputs"]["scheduler"]
+    if not about["argv"]:
+        return f"{cell.sched}: the kernel's own"
+    digest = f", sha256 {about['sha256']}" if about["sha256"] else ", from the guest image"
+    return f"{cell.sched}: {' '.join(about['argv'])}{digest}"

@@ -1,0 +1,84 @@
+"""Kernels: those that setup fetched, or any bzImage by path."""
+
+import json
+import re
+from pathlib import Path
+
+from heddle_lab import bzimage, files, hashing, paths
+from heddle_lab.errors import HeddleError
+from heddle_lab.tomlfile import Model
+
+
+class Kernel(Model):
+    """A bootable kernel and its configuration."""
+
+    name: str
+    """short name as the user typed it, such as `7.3`"""
+    release: str
+    """what `uname -r` will say"""
+    image: Path
+    config: Path
+    """goes to /boot/config-RELEASE in the guest: BPF loaders read it"""
+
+    @property
+    def hz(self) -> int:
+        """Timer ticks per second, as configured.
+
+        Raises:
+            HeddleError: the configuration does not say.
+        """
+        match = re.search(r"^CONFIG_HZ=(\d+)$", self.config.read_text(encoding="utf-8"), re.MULTILINE)
+        if match is None:
+            raise HeddleError(f"{self.config}: CONFIG_HZ is missing: not the configuration of an x86 kernel")
+        return int(match[1])
+
+    def bootable(self) -> Path:
+        """Return the file that QEMU boots: the kernel unpacked if QEMU can enter that, else the image itself.
+
+        It is unpacked once and kept in the cache under the image's hash.
+        """
+        folder = paths.unpacked_kernels() / hashing.of_file(self.image)
+        unpacked, whole = folder / "vmlinux", folder / "bzImage-only"
+        if not unpacked.exists() and not whole.exists():
+            kernel = bzimage.pvh_kernel(self.image.read_bytes())
+            files.write_bytes(unpacked if kernel else whole, kernel or b"")
+        return unpacked if unpacked.exists() else self.image
+
+
+def known() -> dict[str, str]:
+    """Return short names and releases of the kernels in the cache."""
+    index = paths.kernel_index()
+    if not index.is_file():
+        return {}
+    content: dict[str, str] = json.loads(index.read_text(encoding="utf-8"))
+    return content
+
+
+def find(name: str) -> Kernel:
+    """Return the kernel of a short name (`7.3`), of a release, or of a path to a bzImage.
+
+    A path needs the kernel's configuration beside it, named `config` or `config-RELEASE`.
+
+    Raises:
+        HeddleError: there is no such kernel; lists the known ones.
+    """
+    if "/" in name:
+        return _from_path(Path(name))
+    index = known()
+    release = index.get(name, name)
+    folder = paths.kernel_dir(release)
+    if not release or not (folder / "vmlinuz").is_file():
+        have = ", ".join(sorted(index)) or "none: run `make setup`"
+        raise HeddleError(f"unknown kernel '{name}'; known: {have} (or a path to a bzImage)")
+    return Kernel(name=name, release=release, image=folder / "vmlinuz", config=folder / "config")
+
+
+def _from_path(image: Path) -> Kernel:
+    try:
+        release = bzimage.release(image.read_bytes(), str(image))
+    except OSError as error:
+        raise HeddleError(f"{image}: {error.strerror}") from error
+    for config in (image.with_name("config"), image.with_name(f"config-{release}")):
+        if config.is_file():
+            return Kernel(name=release, release=release, image=image.resolve(), config=config.resolve())
+    raise HeddleError(f"{image}: put the kernel's configuration beside it as config-{release}")

@@ -1,0 +1,10 @@
+"""What a scheduler did, measured from the kernel's sched tracepoints with exact virtual time.
+
+events      the tracepoints as columns; made by ringbuffer (the guest's) or by ftrace (text of any machine)
+timeline    who ran when and who waited when; affinity says where a task may run
+idle        wasted idle                  latency     wakeup to run
+fluid       the ideal fair share         fairness    lag and share error against it
+switches    counts, migrations by distance
+cost        instructions in the scheduler per switch, and what tracing itself costs
+perfetto    a file for ui.perfetto.dev   drawing     an SVG of an interval
+"""

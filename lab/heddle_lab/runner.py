@@ -1,0 +1,193 @@
+"""Many cells at once: Dask workers boot guests, this process keeps every result as it comes."""
+
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import dask
+import psutil
+from distributed import Client, LocalCluster, as_completed
+
+from heddle_lab import vm
+from heddle_lab.cell import Cell
+from heddle_lab.errors import HeddleError
+from heddle_lab.results import Results
+from heddle_lab.store import Store
+from heddle_lab.tomlfile import Model
+
+_OVERHEAD_MIB = 512
+"""what a QEMU takes beside the guest's memory: translated code, the initrd, a worker process"""
+
+
+_LOCAL = {
+    "distributed.logging.distributed": "error",
+    # A worker of this machine that dies is seen at once; one that is slow to answer, as when the host sleeps, lives.
+    "distributed.scheduler.worker-ttl": None,
+}
+
+
+class Progress(Model):
+    """How far a run is; given to the caller whenever a cell ends."""
+
+    done: int
+    total: int
+    cell: str
+    failed: bool
+    remaining_s: float | None
+    """estimate of the wall time left; none at the end"""
+
+
+class Failure(Model):
+    """A cell that gave no result."""
+
+    cell: str
+    error: str
+
+
+class Outcome(Model):
+    """What a run brought: results by cell key, and failures."""
+
+    results: dict[str, Results]
+    failures: list[Failure]
+    interrupted: bool
+    """Ctrl-C ended the run; what was done is kept"""
+
+
+class Runner:
+    """Measures the cells that the store lacks."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        jobs: int | None = None,
+        dask_address: str | None = None,
+        fresh: bool = False,
+        report: Callable[[Progress], None] = lambda _: None,
+    ) -> None:
+        """Set up a runner.
+
+        Args:
+            store: where results are looked up and kept.
+            jobs: guests at a time on this machine; none: one per core, fewer if memory is short.
+            dask_address: a running Dask scheduler to use instead, such as `tcp://host:8786`.
+            fresh: measure again what the store already has, and insist on the same result.
+            report: called whenever a cell ends.
+        """
+        self._store = store
+        self._jobs = jobs
+        self._dask_address = dask_address
+        self._fresh = fresh
+        self._report = report
+
+    def run(self, cells: list[Cell]) -> Outcome:
+        """Measure cells and return their results, in the order of the cells.
+
+        Raises:
+            HeddleError: no guest fits into memory, or the Dask scheduler cannot be reached.
+        """
+        keyed = {cell.key(): cell for cell in cells}
+        results = {} if self._fresh else {key: found for key in keyed if (found := self._store.get(key))}
+        missing = {key: cell for key, cell in keyed.items() if key not in results}
+        failures: list[Failure] = []
+        interrupted = False
+        if missing:
+            try:
+                with self._client(missing) as (client, scratch):
+                    for key, result in self._measure(client, scratch, missing, len(results)):
+                        if isinstance(result, Results):
+                            results[key] = result
+                        else:
+                            failures.append(Failure(cell=missing[key].label, error=result))
+            except KeyboardInterrupt:
+                interrupted = True
+        ordered = {key: results[key] for key in keyed if key in results}
+        return Outcome(results=ordered, failures=failures, interrupted=interrupted)
+
+    def _measure(
+        self, client: Any, scratch: Path | None, missing: dict[str, Cell], already: int
+    ) -> Iterator[tuple[str, Results | str]]:
+        """Yield each cell's key with its results, or with the line that says why there are none."""
+        start = time.monotonic()
+        # Pure by content: the key names the work, so that a lost worker's cells are done again elsewhere.
+        futures = [client.submit(_boot, cell, scratch, key=f"heddle-{key}") for key, cell in missing.items()]
+        for done, future in enumerate(as_completed(futures), start=1):
+            key = future.key.removeprefix("heddle-")
+            result: Results | str = self._keep(key, _outcome(future))
+            left = len(missing) - done
+            elapsed = time.monotonic() - start
+            self._report(
+                Progress(
+                    done=already + done,
+                    total=already + len(missing),
+                    cell=missing[key].label,
+                    failed=isinstance(result, str),
+                    remaining_s=elapsed / done * left if left else None,
+                )
+            )
+            yield key, result
+
+    def _keep(self, key: str, result: Results | str) -> Results | str:
+        if isinstance(result, str) or result.error:
+            return result if isinstance(result, str) else str(result.error)
+        if self._fresh and (old := self._store.get(key)) and old.records != result.records:
+            return "not reproducible: the same inputs gave another result before"
+        self._store.put(key, result)
+        return result
+
+    @contextmanager
+    def _client(self, missing: dict[str, Cell]) -> Iterator[tuple[Any, Path | None]]:
+        """Give a Dask client and, for workers on this machine, a scratch folder that goes whatever ends them."""
+        if self._dask_address:
+            with _connect(self._dask_address) as client:
+                yield client, None
+            return
+        workers = min(self._workers(missing), len(missing))
+        with (
+            tempfile.TemporaryDirectory(prefix="heddle-", ignore_cleanup_errors=True) as scratch,
+            dask.config.set(_LOCAL),
+            LocalCluster(
+                n_workers=workers,
+                threads_per_worker=1,
+                processes=True,
+                local_directory=scratch,
+                dashboard_address=None,
+                memory_limit=0,
+                silence_logs=50,
+            ) as cluster,
+            Client(cluster) as client,
+        ):
+            yield client, Path(scratch)
+
+    def _workers(self, missing: dict[str, Cell]) -> int:
+        """Return how many guests may run at a time without running out of memory."""
+        need = max(cell.machine.memory_mib for cell in missing.values()) + _OVERHEAD_MIB
+        free: int = psutil.virtual_memory().available >> 20
+        if need > free:
+            raise HeddleError(f"not enough memory for one guest: {need} MiB needed, {free} MiB free")
+        cores = len(os.sched_getaffinity(0))
+        return max(1, min(self._jobs or cores, free // need))
+
+
+def _boot(cell: Cell, scratch: Path | None) -> Results:
+    """Measure one cell; runs in a worker, on whatever host that is."""
+    return vm.run(cell.guest(), scratch=scratch)
+
+
+def _outcome(future: Any) -> Results | str:
+    error = future.exception()
+    if error is None:
+        results: Results = future.result()
+        return results
+    return str(error) if isinstance(error, HeddleError) else f"{type(error).__name__}: {error}"
+
+
+def _connect(address: str) -> Any:
+    try:
+        return Client(address, timeout=10)
+    except (OSError, ValueError, TimeoutError) as error:
+        raise HeddleError(f"no Dask scheduler at {address}: {error}") from error

@@ -1,0 +1,126 @@
+"""Schedulers as the lab knows them: a name, and a command to run in the guest or nothing."""
+
+import shlex
+from pathlib import Path
+
+from elftools.common.exceptions import ELFError
+from elftools.elf.dynamic import DynamicSection
+from elftools.elf.elffile import ELFFile
+
+from heddle_lab import hashing, image, paths
+from heddle_lab.errors import HeddleError
+from heddle_lab.job import SchedulerCommand
+from heddle_lab.tomlfile import Model
+
+EEVDF = "eevdf"
+"""the kernel's own scheduler: nothing is started"""
+
+HEDDLE = "scx_heddle"
+"""this repository's scheduler"""
+
+_GUEST_BIN = "/usr/local/bin"
+
+
+class Scheduler(Model):
+    """A scheduler under test."""
+
+    name: str
+    option: str
+    """as `--sched` takes it"""
+    argv: list[str] = []
+    """command in the guest; empty: the kernel's own scheduler"""
+    program: Path | None = None
+    """host file that is copied to the guest; none: the image has it"""
+
+    def command(self) -> SchedulerCommand | None:
+        """Return what the agent starts, none for the kernel's own scheduler."""
+        return SchedulerCommand(name=self.name, argv=self.argv) if self.argv else None
+
+    def files(self) -> dict[str, tuple[int, bytes]]:
+        """Return the files to add to the guest: path -> (mode, content)."""
+        return {self.argv[0]: (0o755, self.program.read_bytes())} if self.program else {}
+
+    def fingerprint(self) -> dict[str, object]:
+        """Return what of this scheduler can change a result: its arguments and its program's hash."""
+        return {"argv": self.argv, "sha256": hashing.of_file(self.program) if self.program else None}
+
+    def check(self, layers: tuple[str, ...]) -> None:
+        """Make sure that the command can start in a userland.
+
+        Raises:
+            HeddleError: names the program or the shared libraries that the image lacks.
+        """
+        if self.program is None:
+            if self.argv and not image.has_program(self.argv[0], layers):
+                raise HeddleError(
+                    f"scheduler '{self.name}': no program '{self.argv[0]}' in bin/ or in the guest image; "
+                    f"give a path: --sched {self.name}=/path/to/{Path(self.argv[0]).name}"
+                )
+            return
+        missing = [name for name in _needed_libraries(self.program) if not image.has_library(name, layers)]
+        if missing:
+            raise HeddleError(
+                f"scheduler '{self.name}': {self.program} needs {', '.join(missing)}, "
+                "which the guest image lacks; link it statically or add the library's package to lab/guest/image.toml"
+            )
+
+
+def parse(text: str) -> Scheduler:
+    """Return the scheduler of `eevdf`, `scx_heddle`, a published one's name, or `NAME=COMMAND`.
+
+    The command's first word is a path on the host, the name of a file in the repository's `bin/`
+    or of a published scheduler (all are copied to the guest), or a program in the guest image.
+
+    Raises:
+        HeddleError: the name is unknown or the program missing.
+    """
+    name, equals, command = text.partition("=")
+    name = name.strip()
+    if not equals and name == EEVDF:
+        return Scheduler(name=name, option=name)
+    if not equals and name not in (HEDDLE, *_peers()):
+        known = ", ".join([EEVDF, HEDDLE, *_peers()])
+        raise HeddleError(
+            f"unknown scheduler '{name}'; known: {known}, or NAME=COMMAND; "
+            "`python3 -m setup peers` builds the published ones"
+        )
+    try:
+        argv = shlex.split(command) if equals else [name]
+    except ValueError as error:
+        raise HeddleError(f"scheduler '{name}': {error} in '{command}'") from error
+    if not argv or not name:
+        raise HeddleError(f"scheduler '{text}': write NAME=COMMAND")
+    program = _host_program(argv[0], name)
+    if program:
+        argv[0] = f"{_GUEST_BIN}/{program.name}"
+    return Scheduler(name=name, option=text, argv=argv, program=program.resolve() if program else None)
+
+
+def _peers() -> list[str]:
+    """Return the names of the published schedulers that are built."""
+    return sorted(path.name for path in paths.peers().glob("scx_*"))
+
+
+def _host_program(word: str, scheduler: str) -> Path | None:
+    """Return the host's file that a command's first word means, none if it must be in the image."""
+    if "/" not in word:
+        own = paths.REPOSITORY / "bin" / word
+        if word == HEDDLE and not own.is_file():
+            raise HeddleError(f"{own} is missing: run `make setup`")
+        return next((file for file in (own, paths.peers() / word) if file.is_file()), None)
+    path = Path(word).expanduser()
+    if not path.is_file():
+        raise HeddleError(f"scheduler '{scheduler}': {word}: no such file")
+    return path
+
+
+def _needed_libraries(program: Path) -> list[str]:
+    """Return the shared libraries that an ELF file names; empty for static files and for scripts."""
+    with program.open("rb") as file:
+        try:
+            dynamic = ELFFile(file).get_section_by_name(".dynamic")
+        except ELFError:
+            return []
+        if not isinstance(dynamic, DynamicSection):
+            return []
+        return [str(tag.needed) for tag in dynamic.iter_tags("DT_NEEDED")]  # type: ignore[attr-defined]  # set by type

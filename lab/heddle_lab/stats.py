@@ -1,0 +1,131 @@
+"""Statistics of paired comparisons. Virtual time has no measurement noise: all variance is between seeds.
+
+The rule, for each row of a table (one metric of one workload point, n seeds run under both schedulers):
+
+1. Each seed gives the effect candidate / baseline - 1; the estimate is the median of the effects. Where a value
+   is zero or negative there is no ratio, and the effect is the difference candidate - baseline.
+2. The interval is the percentile bootstrap of that median at 95 %. For n = 5 it is [smallest, largest effect],
+   because three of five draws are the same extreme with probability 5.8 %; it covers the true median of any
+   continuous distribution with probability 1 - 2/2^5 = 93.75 % (the sign test's interval).
+3. The p-value is Student's paired t on the logarithms of the ratios (on the differences where there are no
+   ratios). An exact sign-flip test cannot serve for n = 5: its smallest two-sided p is 2/2^5 = 0.0625, so it
+   could never reject, let alone after a correction. Student's t is exact if log-ratios are normal and
+   conservative if their tails are heavier.
+4. Holm's step-down correction is applied over all rows of the table.
+5. The verdict is "better" or "worse" only if the interval excludes 0 AND the corrected p is below 0.05 AND the
+   median ratio differs from 1 by at least the smallest effect worth a word. Otherwise it is "no difference",
+   which means: not shown, not: shown to be equal.
+"""
+
+from collections.abc import Sequence
+from enum import StrEnum
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from heddle_lab.tomlfile import Model
+
+CONFIDENCE = 0.95
+ALPHA = 0.05
+SMALLEST_EFFECT = 0.01
+"""a median ratio nearer to 1 is no finding: the quantum alone moves compute-bound cells by up to 2 % (lab/clock)"""
+
+_RESAMPLES = 9999
+_BOOTSTRAP_SEED = 20260101
+"""fixed, so that the same samples give the same interval bit for bit"""
+
+
+class Verdict(StrEnum):
+    """The three words."""
+
+    BETTER = "better"
+    WORSE = "worse"
+    NO_DIFFERENCE = "no difference"
+
+
+class Paired(Model):
+    """The comparison of two schedulers in one metric."""
+
+    pairs: int
+    relative: bool
+    """effects are fractions of the baseline; else differences in the metric's unit"""
+    effect: float
+    """median over the seeds"""
+    low: float
+    """lower end of the interval of the median effect"""
+    high: float
+    p: float
+    """two-sided, not corrected"""
+
+
+def paired(baseline: Sequence[float], candidate: Sequence[float]) -> Paired:
+    """Compare two schedulers over the same seeds.
+
+    Args:
+        baseline: one value per seed.
+        candidate: the values of the same seeds, in the same order.
+
+    Raises:
+        ValueError: the lengths differ or there is no pair.
+    """
+    if len(baseline) != len(candidate) or not baseline:
+        raise ValueError(f"{len(baseline)} and {len(candidate)} values are not pairs")
+    base, cand = np.asarray(baseline, float), np.asarray(candidate, float)
+    relative = bool(np.all(base > 0) and np.all(cand > 0))
+    effects = cand / base - 1 if relative else cand - base
+    low, high = interval(effects)
+    p = _p_value(np.log(cand / base) if relative else effects)
+    return Paired(pairs=len(effects), relative=relative, effect=float(np.median(effects)), low=low, high=high, p=p)
+
+
+def interval(sample: NDArray[np.float64]) -> tuple[float, float]:
+    """Return the bootstrap interval of a sample's median; one value alone has no width."""
+    if len(sample) < 2 or np.ptp(sample) == 0:
+        return float(sample.min()), float(sample.max())
+    result = stats.bootstrap(
+        (np.sort(sample),),  # sorted: the order of the seeds must not matter
+        np.median,
+        confidence_level=CONFIDENCE,
+        n_resamples=_RESAMPLES,
+        method="percentile",
+        rng=np.random.default_rng(_BOOTSTRAP_SEED),
+    )
+    return float(result.confidence_interval.low), float(result.confidence_interval.high)
+
+
+def _p_value(sample: NDArray[np.float64]) -> float:
+    """Return the two-sided p of Student's one-sample t; constant samples have no variance to test against."""
+    if len(sample) < 2:
+        return 1.0
+    if np.ptp(sample) == 0:
+        return 1.0 if sample[0] == 0 else 0.0
+    return float(stats.ttest_1samp(np.sort(sample), 0.0).pvalue)
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Return p-values corrected by Holm's step-down method, in the given order.
+
+    S. Holm, "A simple sequentially rejective multiple test procedure", Scand. J. Statist. 6 (1979).
+    """
+    order = sorted(range(len(p_values)), key=lambda i: p_values[i])
+    corrected = [1.0] * len(p_values)
+    floor = 0.0
+    for rank, i in enumerate(order):
+        floor = max(floor, min(1.0, (len(order) - rank) * p_values[i]))
+        corrected[i] = floor
+    return corrected
+
+
+def verdict(result: Paired, corrected_p: float, better: str) -> Verdict:
+    """Return the word for a comparison.
+
+    Args:
+        result: the comparison.
+        corrected_p: its p-value after Holm's correction over the table.
+        better: `higher` or `lower`, the direction in which the metric improves.
+    """
+    shown = (result.low > 0 or result.high < 0) and corrected_p < ALPHA
+    if not shown or (result.relative and abs(result.effect) < SMALLEST_EFFECT):
+        return Verdict.NO_DIFFERENCE
+    return Verdict.BETTER if (result.effect > 0) == (better == "higher") else Verdict.WORSE

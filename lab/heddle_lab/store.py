@@ -1,0 +1,34 @@
+"""The store of measured cells: one file per cell, named by the hash of its inputs."""
+
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from heddle_lab import files
+from heddle_lab.results import Results
+
+
+class Store:
+    """A folder of results; a cell that is in it need not be measured again."""
+
+    def __init__(self, folder: Path) -> None:
+        """Use a folder, which is made when the first result comes."""
+        self.folder = folder
+
+    def get(self, key: str) -> Results | None:
+        """Return a cell's results, none if it was not measured; a damaged file counts as not measured."""
+        try:
+            return Results.model_validate_json(self._file(key).read_bytes())
+        except (FileNotFoundError, ValidationError):
+            return None
+
+    def put(self, key: str, results: Results) -> None:
+        """Keep a cell's results; whatever happens meanwhile, the file is whole or absent.
+
+        Raises:
+            HeddleError: the disk is full or not writable.
+        """
+        files.write_text(self._file(key), results.model_dump_json())
+
+    def _file(self, key: str) -> Path:
+        return self.folder / key[:2] / f"{key}.json"

@@ -1,0 +1,79 @@
+"""The terminal's table."""
+
+import statistics
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from heddle_lab import units
+from heddle_lab.comparison import Row
+from heddle_lab.resultfile import CellResult
+from heddle_lab.stats import Verdict
+
+_STYLE = {Verdict.BETTER: "green", Verdict.WORSE: "red", Verdict.NO_DIFFERENCE: "dim"}
+
+_ARROW = {"higher": "↑", "lower": "↓"}
+
+FOOTNOTE = (
+    "↑ higher is better, ↓ lower is better. "
+    "Median over seeds; difference: median of the paired differences with its 95 % bootstrap interval.\n"
+    "better/worse: the interval excludes zero, Holm-corrected p < 0.05 over the table, and at least 1 %."
+)
+
+
+def show(rows: list[Row], console: Console) -> None:
+    """Print one table per machine and kernel, and the rule of the verdicts.
+
+    The text depends on the rows alone: no wall time, no date.
+    """
+    for machine, kernel in dict.fromkeys((row.machine, row.kernel) for row in rows):
+        group = [row for row in rows if (row.machine, row.kernel) == (machine, kernel)]
+        console.print(_table(group, f"{machine}, Linux {kernel}, {group[0].result.pairs} paired seeds"))
+    if rows:
+        console.print(FOOTNOTE, style="dim", highlight=False)
+
+
+def show_single(cells: list[CellResult], console: Console) -> None:
+    """Print the medians of a run without a comparison."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for heading in ("machine", "kernel", "scheduler", "workload", "metric"):
+        table.add_column(heading)
+    table.add_column("median", justify="right")
+    groups: dict[tuple[str, str, str, str, str], list[CellResult]] = {}
+    for cell in cells:
+        point = " ".join([cell.workload, *(f"{name}={value}" for name, value in cell.params.items())])
+        for metric in cell.provenance["metrics"]:
+            groups.setdefault((cell.machine, cell.kernel, cell.sched, point, metric), []).append(cell)
+    for key, group in groups.items():
+        metric = key[-1]
+        middle = statistics.median(cell.metrics[metric] for cell in group)
+        table.add_row(*key, units.quantity(middle, group[0].provenance["metrics"][metric]["unit"]))
+    console.print(table)
+
+
+def _table(rows: list[Row], title: str) -> Table:
+    several = len({row.candidate for row in rows}) > 1
+    table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", title_style="bold", pad_edge=False)
+    table.add_column("workload", overflow="fold")
+    table.add_column("metric", overflow="fold")
+    if several:
+        table.add_column("scheduler")
+    for heading in (
+        rows[0].baseline,
+        "candidate" if several else rows[0].candidate,
+        "difference",
+        "95 % interval",
+    ):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("verdict", no_wrap=True)
+    previous = ""
+    for row in rows:
+        verdict = Text(row.verdict.value, style=_STYLE[row.verdict])
+        name = "" if row.point == previous else row.point
+        middle = [row.candidate] if several else []
+        numbers = [row.baseline_median, row.candidate_median, row.effect, row.interval]
+        table.add_row(name, f"{row.metric} {_ARROW[row.better]}", *middle, *numbers, verdict)
+        previous = row.point
+    return table

@@ -1,0 +1,31 @@
+"""Numbers as people read them."""
+
+import math
+
+_TIME = (("s", 1e9), ("ms", 1e6), ("µs", 1e3), ("ns", 1.0))
+_SI = (("G", 1e9), ("M", 1e6), ("k", 1e3), ("", 1.0))
+
+
+def quantity(value: float, unit: str) -> str:
+    """Return a value with its unit, four significant digits, such as `12.35 ms` or `1.2 k requests/s`."""
+    if unit == "ns":
+        name, factor = next(((n, f) for n, f in _TIME if abs(value) >= f), _TIME[-1])
+        return f"{digits(value / factor)} {name}"
+    prefix, factor = next(((p, f) for p, f in _SI if abs(value) >= f), _SI[-1])
+    gap = " " if prefix and unit and not unit.startswith("/") else ""
+    return f"{digits(value / factor)} {prefix}{gap}{unit}".rstrip()
+
+
+def digits(value: float) -> str:
+    """Return a number with four significant digits, whole if it is."""
+    if value == 0 or not math.isfinite(value):
+        return f"{value:g}"
+    places = max(0, 3 - math.floor(math.log10(abs(value))))
+    text = f"{value:.{places}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def percent(fraction: float) -> str:
+    """Return a change with its sign, such as `+3.1 %`; a minus is a minus."""
+    text = f"{fraction * 100:+.1f}"
+    return f"{'±0.0' if text in ('+0.0', '-0.0') else text.replace('-', '−')} %"

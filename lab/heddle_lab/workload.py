@@ -1,0 +1,250 @@
+"""Workloads: programs to run in the guest and how their output becomes metrics."""
+
+import json
+import re
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import jinja2
+import jinja2.meta
+from jinja2.sandbox import SandboxedEnvironment
+from pydantic import Field, model_validator
+
+from heddle_lab import paths, tomlfile
+from heddle_lab.errors import HeddleError
+from heddle_lab.job import Step
+from heddle_lab.machine import Machine
+from heddle_lab.results import Results, StepResult
+from heddle_lab.tomlfile import Model
+
+Value = int | float | str
+"""a parameter's value"""
+
+
+class Parameter(Model):
+    """A knob of a workload; `--param NAME=VALUE` turns it."""
+
+    default: Value
+    unit: str
+    summary: str
+
+
+class Metric(Model):
+    """A number found in a step's outcome."""
+
+    name: str
+    step: str
+    """the step that yields it"""
+    unit: str
+    better: Literal["higher", "lower"]
+    regex: str | None = None
+    """its group, a number, in the first match in stdout; with `value`, all matches are there as `matches`"""
+    value: str | None = None
+    """expression over `elapsed_ns`, the parameters and `cpus`, and over `matches` if there is a regex,
+    else over the JSON object on stdout: `count * 1e9 / elapsed_ns`, `matches | sum`, `latency_ns.p50`"""
+    scale: float = 1.0
+    """multiplies the number so that it is in `unit`"""
+    judged: bool = True
+    """compared between schedulers; else only recorded"""
+
+    @model_validator(mode="after")
+    def _check(self) -> "Metric":
+        try:
+            if self.regex is not None and re.compile(self.regex).groups != 1:
+                raise ValueError(f"metric '{self.name}': the regex needs one group, the number")
+            _TEMPLATES.compile_expression(self.value or "0")
+        except (re.error, jinja2.TemplateError) as error:
+            raise ValueError(f"metric '{self.name}': {error}") from error
+        return self
+
+    def read(self, step: StepResult, names: dict[str, Value]) -> int | float:
+        """Return the number; without a source it is the step's virtual time, exact to the ns.
+
+        Args:
+            step: the finished step.
+            names: what expressions may use beside the program's output.
+
+        Raises:
+            HeddleError: the output has no such number.
+        """
+        found: Any = step.elapsed_ns
+        if self.regex is not None:
+            matches = re.findall(self.regex, step.stdout, re.MULTILINE)
+            found = matches[0] if matches else None
+            if matches and self.value is not None:
+                numbers = [float(match) for match in matches]
+                found = _evaluate(self.value, names | {"elapsed_ns": step.elapsed_ns, "matches": numbers})
+        elif self.value is not None:
+            known = names | {"elapsed_ns": step.elapsed_ns}
+            found = _evaluate(self.value, known if _needs(self.value) <= known.keys() else _json_object(step) | known)
+        try:
+            number = float(found) * self.scale
+        except (TypeError, ValueError):
+            raise HeddleError(
+                f"metric '{self.name}': no number at '{self.regex or self.value}' in the output of step '{step.name}'"
+            ) from None
+        return int(number) if number.is_integer() else number
+
+
+class Workload(Model):
+    """A workload, one TOML file each under `workloads/`."""
+
+    name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")]
+    summary: str
+    source: str
+    """where the program comes from"""
+    layers: list[str] = []
+    """image layers with the programs, beside the base"""
+    params: dict[str, Parameter] = {}
+    steps: Annotated[list[dict[str, Any]], Field(min_length=1)]
+    """job steps whose strings are templates over the parameters and `cpus`, `llcs`, `seed`, and `content(PATH)`,
+    a file of the host; a step with `when`, an expression over the same names, is left out where that is false"""
+    metrics: Annotated[list[Metric], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _metrics_have_steps(self) -> "Workload":
+        names = {step.get("name") for step in self.steps}
+        for metric in self.metrics:
+            if metric.step not in names:
+                raise ValueError(f"metric '{metric.name}' names no step of this workload: '{metric.step}'")
+        return self
+
+    def parameters(self, given: dict[str, Value]) -> dict[str, Value]:
+        """Return the values of all parameters: the given ones over the defaults.
+
+        Raises:
+            HeddleError: a parameter is unknown or has a value of the wrong type.
+        """
+        for name in given:
+            if name not in self.params:
+                known = ", ".join(self.params) or "none"
+                raise HeddleError(f"workload '{self.name}' has no parameter '{name}'; known: {known}")
+        return {name: _typed(self.name, name, known, given.get(name)) for name, known in self.params.items()}
+
+    def job_steps(self, params: dict[str, Value], machine: Machine, seed: int) -> list[Step]:
+        """Return the steps with all templates filled in.
+
+        Args:
+            params: values of all parameters, as `parameters` gives them.
+            machine: gives `cpus` and `llcs`.
+            seed: gives `seed`.
+
+        Raises:
+            HeddleError: a template or a step is wrong; names the workload and the step.
+        """
+        names = params | _facts(machine) | {"seed": seed}
+        steps = []
+        for number, step in enumerate(self.steps):
+            where = f"workload '{self.name}', step {step.get('name', number)}"
+            try:
+                if not _holds(str(step.get("when", "true")), names):
+                    continue
+                filled = _fill({key: value for key, value in step.items() if key != "when"}, names)
+            except (jinja2.TemplateError, ArithmeticError, TypeError, ValueError) as error:
+                raise HeddleError(f"{where}: {error}") from error
+            steps.append(tomlfile.validate(filled, Step, where))
+        return steps
+
+    def measure(self, results: Results, params: dict[str, Value], machine: Machine) -> dict[str, int | float]:
+        """Return the metrics of a finished boot.
+
+        Raises:
+            HeddleError: a step did not finish or its output lacks a number.
+        """
+        names = params | _facts(machine)
+        return {metric.name: metric.read(results.step(metric.step), names) for metric in self.metrics}
+
+
+def load(name: str) -> Workload:
+    """Return the workload of a shipped name or of a path to a TOML file.
+
+    Raises:
+        HeddleError: it is unknown or its file is wrong.
+    """
+    return tomlfile.load(tomlfile.find(name, paths.WORKLOADS, "workload"), Workload)
+
+
+def parse_param(text: str) -> tuple[str, Value]:
+    """Return name and value of `KEY=VALUE`; a value that reads as a number is one.
+
+    Raises:
+        HeddleError: there is no `=`.
+    """
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise HeddleError(f"--param {text}: write KEY=VALUE, such as load=1.25")
+    for kind in (int, float):
+        try:
+            return name, kind(value)
+        except ValueError:
+            continue
+    return name, value
+
+
+def _content(name: str) -> str:
+    """Return the text of a file: a path from here, or one that is shipped beside the workloads."""
+    for path in (Path(name), paths.WORKLOADS / name):
+        if path.is_file():
+            try:
+                return path.read_text(encoding="utf-8")
+            except (OSError, UnicodeDecodeError) as error:
+                raise HeddleError(f"{path}: {error}") from error
+    raise HeddleError(f"{name}: no such file")
+
+
+_TEMPLATES = SandboxedEnvironment(undefined=jinja2.StrictUndefined, autoescape=False)
+_TEMPLATES.globals["content"] = _content
+
+
+def _fill(node: Any, names: dict[str, Value]) -> Any:
+    if isinstance(node, str):
+        return _TEMPLATES.from_string(node).render(names)
+    if isinstance(node, dict):
+        return {key: _fill(value, names) for key, value in node.items()}
+    if isinstance(node, list):
+        return [_fill(value, names) for value in node]
+    return node
+
+
+def _typed(workload: str, name: str, parameter: Parameter, given: Value | None) -> Value:
+    """Return a given value as the type of the default; an integer is fine where a float is wanted."""
+    default = parameter.default
+    if given is None:
+        return default
+    if isinstance(default, float) and isinstance(given, int):
+        return float(given)
+    if type(given) is not type(default):
+        kind = {int: "an integer", float: "a number", str: "a text"}[type(default)]
+        raise HeddleError(f"workload '{workload}': parameter '{name}' is {kind} ({parameter.unit}), not '{given}'")
+    return given
+
+
+def _facts(machine: Machine) -> dict[str, Value]:
+    return {"cpus": machine.cpus, "llcs": machine.topology.llcs}
+
+
+def _json_object(step: StepResult) -> dict[str, Any]:
+    try:
+        found = json.loads(step.stdout)
+    except json.JSONDecodeError as error:
+        raise HeddleError(f"step '{step.name}' printed no JSON object: {error}") from error
+    if not isinstance(found, dict):
+        raise HeddleError(f"step '{step.name}' printed no JSON object but {type(found).__name__}")
+    return found
+
+
+def _holds(condition: str, names: dict[str, Value]) -> bool:
+    return bool(_TEMPLATES.compile_expression(condition, undefined_to_none=False)(**names))
+
+
+def _needs(expression: str) -> set[str]:
+    """Return the names that an expression uses."""
+    return jinja2.meta.find_undeclared_variables(_TEMPLATES.parse("{{" + expression + "}}"))
+
+
+def _evaluate(expression: str, names: dict[str, Any]) -> Any:
+    """Return an expression's value, none if it uses what is not there."""
+    try:
+        return _TEMPLATES.compile_expression(expression)(**names)
+    except (jinja2.UndefinedError, ArithmeticError, TypeError, ValueError):
+        return None

@@ -1,0 +1,110 @@
+"""Fixtures of all tests: a cache made of small files, and guests booted on both kernels."""
+
+import json
+import struct
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+
+from heddle_lab import cpio, kernels, machine, scheduler, vm
+from heddle_lab.job import Job, Step
+from heddle_lab.results import Results
+
+KERNELS = ("6.18", "7.3")
+
+
+class Boot(Protocol):
+    """Boots a guest on the kernel under test and returns what it reported, errors included.
+
+    Args:
+        steps: what the agent does, in order.
+        machine: name of a machine.
+        sched: as `--sched` takes it.
+        seed: of the cell.
+        layers: image layers beside the base.
+        timeout_ns: of the whole job, virtual time.
+        wall_timeout_s: the guest is killed after it.
+    """
+
+    kernel: str
+
+    def __call__(
+        self,
+        steps: Sequence[Step],
+        *,
+        machine: str = "smp-4",
+        sched: str = "eevdf",
+        seed: int = 1,
+        layers: Sequence[str] = (),
+        timeout_ns: int = 60_000_000_000,
+        wall_timeout_s: float = vm.WALL_TIMEOUT_S,
+    ) -> Results: ...
+
+
+class _Boot:
+    def __init__(self, kernel: str) -> None:
+        self.kernel = kernel
+
+    def __call__(
+        self,
+        steps: Sequence[Step],
+        *,
+        machine: str = "smp-4",
+        sched: str = "eevdf",
+        seed: int = 1,
+        layers: Sequence[str] = (),
+        timeout_ns: int = 60_000_000_000,
+        wall_timeout_s: float = vm.WALL_TIMEOUT_S,
+    ) -> Results:
+        started = scheduler.parse(sched)
+        started.check(tuple(layers))
+        job = Job(seed=seed, timeout_ns=timeout_ns, scheduler=started.command(), steps=list(steps))
+        return vm.run(_guest(machine, self.kernel, job, started, tuple(layers)), wall_timeout_s)
+
+
+def _guest(name: str, kernel: str, job: Job, started: scheduler.Scheduler, layers: tuple[str, ...]) -> vm.Guest:
+    box = machine.load(name)
+    return vm.Guest(machine=box, kernel=kernels.find(kernel), job=job, layers=layers, files=started.files())
+
+
+@pytest.fixture(params=KERNELS)
+def boot(request: pytest.FixtureRequest) -> Boot:
+    """A test that takes this runs once per kernel."""
+    return _Boot(request.param)
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache as setup would leave it, with files of a few bytes: enough for all that boots nothing."""
+    root = tmp_path / "cache"
+    release = "7.3.0-test"
+    files: dict[str, bytes] = {
+        "qemu/one/bin/qemu-system-x86_64": b"qemu",
+        "qemu/one/share/qemu/bios.bin": b"bios",
+        f"kernels/{release}/vmlinuz": bzimage(release),
+        f"kernels/{release}/config": b"CONFIG_HZ=250\n",
+        "kernels/index.json": json.dumps({"7.3": release}).encode(),
+        "image/one/base.cpio": cpio.pack(
+            {"/usr/bin/heddle-load": (0o755, b"x"), "/usr/lib/x86_64-linux-gnu/libc.so.6": (0o644, b"x")}
+        ),
+        "image/one/stress.cpio": cpio.pack({"/usr/bin/stress-ng": (0o755, b"x")}),
+    }
+    for name, content in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    (root / "qemu/current").symlink_to("one")
+    (root / "image/current").symlink_to("one")
+    monkeypatch.setenv("HEDDLE_CACHE", str(root))
+    return root
+
+
+def bzimage(release: str) -> bytes:
+    """Return the header of a bzImage of a release (Documentation/arch/x86/boot.rst)."""
+    text = 0x400
+    header = bytearray(0x200 + text)
+    header[0x202:0x206] = b"HdrS"
+    struct.pack_into("<H", header, 0x20E, text)
+    return bytes(header) + release.encode() + b" (someone@somewhere) #1\0"

@@ -1,0 +1,128 @@
+"""The virtual clock: exact to the instruction in a ROM, and as a Linux guest sees it.
+
+Times are virtual ns throughout; a CPU of the default speed executes one instruction per ns.
+"""
+
+from collections.abc import Callable
+from functools import cache
+from statistics import mean
+
+import pytest
+
+from clock import guests
+from clock.guests import Run
+from heddle_lab.machine import Clock, Topology
+
+QUANTUM = Clock().quantum_ns
+CORES = Topology(cores=4)
+SPIN_INSNS = 2_000_000
+"""what each CPU executes in the ROM's first scenario"""
+TB = 30
+"""the longest translation block of the ROM's loops and interrupt paths: how much a turn can overrun"""
+
+EIGHT = Topology(cores=8)
+MS = 1_000_000
+
+
+@cache
+def rom(quantum: int = QUANTUM, speed: tuple[int, ...] = (100,)) -> Run:
+    return guests.rom(CORES, Clock(quantum_ns=quantum, speed=list(speed)))
+
+
+@cache
+def linux(command: str, quantum: int = QUANTUM) -> Run:
+    return guests.linux(command, EIGHT, Clock(quantum_ns=quantum))
+
+
+def elapsed(run: Run) -> int:
+    """Return the time from the first spinner's start to the last one's end."""
+    spins = run.facts("spin")
+    return max(end for _, _, end in spins) - min(start for _, start, _ in spins)
+
+
+class TestRom:
+    """Nothing runs but the scenario, so every number is known in advance."""
+
+    def test_cpus_run_in_parallel(self) -> None:
+        for _, spent in rom().facts("spin"):
+            assert SPIN_INSNS <= spent <= SPIN_INSNS + TB
+
+    def test_each_cpu_has_its_own_speed(self) -> None:
+        speed = (100, 250, 60, 33)
+        for cpu, spent in rom(speed=speed).facts("spin"):
+            assert spent == pytest.approx(SPIN_INSNS * 100 / speed[cpu], abs=TB * 100 / speed[cpu])
+
+    @pytest.mark.parametrize("scenario", ["wake", "wake_loaded"])
+    def test_waking_a_halted_cpu_takes_as_long_from_and_to_any(self, scenario: str) -> None:
+        wakes = rom().facts(scenario)
+        assert len(wakes) * 100 >= 1000
+        means = [average for *_, average in wakes]
+        assert max(means) - min(means) < QUANTUM / 100
+        assert all(0 < low <= high < QUANTUM / 100 for _, _, low, high, _ in wakes)
+
+    def test_an_interrupt_reaches_a_busy_cpu_within_a_quantum_and_never_early(self) -> None:
+        for _, _, low, high, _ in rom().facts("interrupt"):
+            assert low > 0
+            assert high < QUANTUM + 2 * TB
+
+    def test_interrupts_are_no_faster_between_some_cpus(self) -> None:
+        by_order: dict[bool, list[int]] = {True: [], False: []}
+        for waker, wakee, *_, average in rom().facts("interrupt"):
+            by_order[waker < wakee].append(average)
+        assert mean(by_order[True]) == pytest.approx(mean(by_order[False]), abs=QUANTUM / 20)
+
+    def test_timers_expire_on_time(self) -> None:
+        for _, _, low, high, _ in rom().facts("timer"):
+            assert 0 < low <= high <= TB
+
+    def test_a_spinning_cpu_sees_a_flag_within_a_quantum(self) -> None:
+        for *_, low, high, _ in rom().facts("pause"):
+            assert low > -QUANTUM - TB
+            assert high < QUANTUM + TB
+
+    def test_a_contended_lock_favours_no_cpu(self) -> None:
+        taken = [count for _, count in rom(QUANTUM // 4).facts("lock")]
+        assert max(taken) < min(taken) * 1.05
+
+    def test_no_cpus_clock_goes_back(self) -> None:
+        assert rom().facts("backwards") == [(0,)]
+
+
+class TestLinux:
+    """A kernel's timer ticks and interrupts take part, so times are compared with a margin for them."""
+
+    def test_spinners_on_as_many_cpus_finish_together(self) -> None:
+        alone = elapsed(linux(f"spin,1,1,{100 * MS}"))
+        assert alone == pytest.approx(100 * MS, rel=0.01)
+        assert elapsed(linux(f"spin,8,8,{100 * MS}")) == pytest.approx(alone, rel=0.01)
+
+    def test_twice_the_spinners_take_twice_as_long(self) -> None:
+        assert elapsed(linux(f"spin,16,8,{50 * MS}")) == pytest.approx(100 * MS, rel=0.01)
+
+    def test_idle_cpus_cost_next_to_nothing(self) -> None:
+        boot, idle, busy = linux("idle,1"), linux(f"idle,{100 * MS}"), linux(f"spin,8,8,{100 * MS}")
+
+        def cost(run: Run, count: Callable[[Run], int]) -> int:
+            return count(run) - count(boot)
+
+        for count in (lambda run: run.insns, lambda run: run.turns):
+            assert cost(busy, count) > 0
+            assert cost(idle, count) < 0.05 * cost(busy, count)
+
+    def test_a_run_repeats_to_the_last_counter(self) -> None:
+        first, second = (guests.linux("wake,4,50,1", EIGHT) for _ in range(2))
+        assert first.counters == second.counters
+        assert first.text == second.text
+
+    def test_another_seed_is_another_run(self) -> None:
+        assert linux("wake,4,50,1").counters != linux("wake,4,50,2").counters
+
+    def test_compute_bound_results_do_not_depend_on_the_quantum(self) -> None:
+        command = f"spin,12,8,{20 * MS}"
+        times = [elapsed(linux(command, quantum)) for quantum in (QUANTUM, QUANTUM // 2, QUANTUM // 4)]
+        assert max(times) < 1.02 * min(times)
+
+    def test_short_sleeps_end_on_time(self) -> None:
+        [(average, longest)] = linux("timer,1000,3000").facts("timer")
+        assert 0 < average < QUANTUM
+        assert longest < QUANTUM + 100_000

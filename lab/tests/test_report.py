@@ -1,0 +1,271 @@
+"""From results.json to rows, table and page; and the command line around them."""
+
+import io
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from rich.console import Console
+
+from heddle_lab import cli, comparison, html, resultfile, table, units
+from heddle_lab.errors import HeddleError
+from heddle_lab.resultfile import CellResult
+from heddle_lab.stats import Verdict
+
+METRICS = {"elapsed_ns": {"unit": "ns", "better": "lower"}, "throughput": {"unit": "requests/s", "better": "higher"}}
+PROVENANCE = {
+    "cell": "0123456789abcdef",
+    "versions": {"commit": "c0ffee", "numpy": "2", "scipy": "1"},
+    "kernel_release": "7.3.4-test",
+    "machine_source": "synthetic",
+    "workload_source": "a <b>bold</b> program",
+    "metrics": METRICS,
+    "inputs": {
+        "machine": {"clock": {"quantum_ns": 10000, "speed": [100]}},
+        "kernel": "aa",
+        "command_line": "quiet",
+        "cpu": "max",
+        "qemu": "bb",
+        "image": ["cc"],
+        "scheduler": {"argv": [], "sha256": None},
+    },
+}
+
+
+def cells(factor: float = 0.8, schedulers: tuple[str, ...] = ("eevdf", "scx_heddle")) -> list[CellResult]:
+    """Return a run in which every scheduler after the first takes `factor` of the time."""
+    return [
+        CellResult(
+            machine="smp-4",
+            kernel="7.3",
+            sched=sched,
+            workload="hackbench",
+            params={"load": load, "loops": 100},
+            seed=seed,
+            metrics={
+                "elapsed_ns": round(1e6 * load * (1 + seed / 50) * (1 if number == 0 else factor + seed / 1000)),
+                "throughput": 1000.0 + seed,
+                "virtual_ns": 10**9,
+                "wall_s": seed * 1.7,
+            },
+            counters={"switches": 7},
+            provenance=PROVENANCE | {"sched_option": sched},
+        )
+        for seed in range(1, 6)
+        for load in (0.75, 1.25)
+        for number, sched in enumerate(schedulers)
+    ]
+
+
+class Outline(HTMLParser):
+    """Collects what the tests ask about, and insists on balanced elements."""
+
+    VOID = frozenset({"meta", "circle", "line", "rect", "path", "ellipse", "br", "col", "wbr"})
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.attributes: list[tuple[str, str | None]] = []
+        self.text: list[str] = []
+        self.count: dict[str, int] = {}
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.count[tag] = self.count.get(tag, 0) + 1
+        self.attributes += attrs
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.count[tag] = self.count.get(tag, 0) + 1
+        self.attributes += attrs
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text.append(data)
+
+
+def page(run: list[CellResult]) -> tuple[str, Outline]:
+    source = html.render("demo: a <title>", "bin/heddle run demo", run, comparison.schedulers(run))
+    outline = Outline()
+    outline.feed(source)
+    assert outline.open == []
+    return source, outline
+
+
+def test_rows_pair_by_seed_and_judge() -> None:
+    rows = comparison.schedulers(cells())
+    assert [(row.point, row.metric) for row in rows] == [
+        ("hackbench load=0.75", "elapsed_ns"),
+        ("hackbench load=0.75", "throughput"),
+        ("hackbench load=1.25", "elapsed_ns"),
+        ("hackbench load=1.25", "throughput"),
+    ]
+    assert [row.verdict for row in rows] == [Verdict.BETTER, Verdict.NO_DIFFERENCE] * 2
+    assert rows[0].seeds == [1, 2, 3, 4, 5]
+    assert rows[0].result.effect == pytest.approx(-0.197, abs=1e-3)
+
+
+def test_seeds_without_a_partner_are_left_out() -> None:
+    run = [cell for cell in cells() if not (cell.sched == "eevdf" and cell.seed == 2)]
+    assert {tuple(row.seeds) for row in comparison.schedulers(run)} == {(1, 3, 4, 5)}
+
+
+def test_the_first_scheduler_is_the_baseline_of_all_others() -> None:
+    rows = comparison.schedulers(cells(schedulers=("a", "b", "c")))
+    assert {(row.baseline, row.candidate) for row in rows} == {("a", "b"), ("a", "c")}
+
+
+def test_table_shows_no_wall_time_and_is_the_same_twice() -> None:
+    texts = []
+    for wall in (1.0, 99.0):
+        run = [cell.model_copy(update={"metrics": cell.metrics | {"wall_s": wall}}) for cell in cells()]
+        console = Console(width=140, file=io.StringIO(), record=True)
+        table.show(comparison.schedulers(run), console)
+        texts.append(console.export_text())
+    assert texts[0] == texts[1]
+    assert re.search(r"hackbench load=0.75 +elapsed_ns ↓ +795 µs +638.4 µs +−19.7 % .* better", texts[0])
+    assert "99" not in texts[0]
+
+
+def test_page_is_one_offline_file() -> None:
+    source, outline = page(cells())
+    assert "http://" not in source
+    assert "https://" not in source
+    assert "url(" not in source
+    assert not [name for name, _ in outline.attributes if name in ("src", "href")]
+    assert "script" not in outline.count
+    assert "link" not in outline.count
+
+
+def test_page_draws_every_row_and_escapes_what_it_shows() -> None:
+    source, outline = page(cells())
+    text = "".join(outline.text)
+    assert outline.count["circle"] == 4 * 5
+    assert "a <b>bold</b> program" in text
+    assert "<b>bold" not in source
+    assert "bin/heddle run --machine smp-4 --kernel 7.3 --workload hackbench --param load=0.75" in text
+    positions = [float(value or "nan") for name, value in outline.attributes if name in ("cx", "x1", "x2")]
+    assert all(0 <= position <= 320 for position in positions)
+
+
+def test_page_of_a_single_scheduler() -> None:
+    _, outline = page(cells(schedulers=("eevdf",)))
+    assert "nothing to compare" in "".join(outline.text)
+
+
+def test_file_reads_back(tmp_path: Path) -> None:
+    resultfile.write(tmp_path / "new" / "folder", cells())
+    assert resultfile.read(tmp_path / "new" / "folder") == cells()
+    assert json.loads((tmp_path / "new/folder/results.json").read_text())[0]["metrics"]["elapsed_ns"] == 765000
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [("[{}]", "0.machine: Field required"), ("nonsense", "Invalid JSON"), (None, "No such file")],
+)
+def test_wrong_file(tmp_path: Path, content: str | None, complaint: str) -> None:
+    if content is not None:
+        (tmp_path / "results.json").write_text(content)
+    with pytest.raises(HeddleError, match=complaint):
+        resultfile.read(tmp_path)
+
+
+@pytest.fixture
+def two_runs(tmp_path: Path) -> tuple[Path, Path]:
+    resultfile.write(tmp_path / "before", cells(0.8))
+    resultfile.write(tmp_path / "after", cells(0.9))
+    return tmp_path / "before", tmp_path / "after"
+
+
+def test_report_command(two_runs: tuple[Path, Path]) -> None:
+    done = CliRunner().invoke(cli.cli, ["report", str(two_runs[0])], standalone_mode=False)
+    assert done.exception is None
+    assert "better" in done.output
+    assert (two_runs[0] / "report.html").is_file()
+
+
+def test_gate_fails_on_a_loss_only(two_runs: tuple[Path, Path]) -> None:
+    before, after = map(str, two_runs)
+    runner = CliRunner()
+    assert runner.invoke(cli.cli, ["compare", before, before], standalone_mode=False).return_value == 0
+    assert runner.invoke(cli.cli, ["compare", after, before], standalone_mode=False).return_value == 0
+    lost = runner.invoke(cli.cli, ["compare", before, after], standalone_mode=False)
+    assert lost.return_value == 1
+    assert "(scx_heddle)" in lost.output
+    assert "2 of 8 rows are worse" in lost.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["run"], "name an experiment (demo"),
+        (["run", "nosuch"], "unknown experiment 'nosuch'"),
+        (["run", "--workload", "nosuch"], "unknown workload 'nosuch'; known: hackbench"),
+        (["run", "--workload", "hackbench", "--machine", "nosuch"], "unknown machine 'nosuch'; known: smp-16"),
+        (["run", "--workload", "hackbench", "--kernel", "5.4"], "unknown kernel '5.4'; known: 7.3"),
+        (["run", "--workload", "hackbench", "--sched", "cfs"], "unknown scheduler 'cfs'; known: eevdf, scx_heddle"),
+        (["run", "--workload", "hackbench", "--sched", "eevdf", "--sched", "eevdf"], "'eevdf' is named twice"),
+        (["run", "--workload", "hackbench", "--param", "speed=1"], "--param speed: no workload here has"),
+        (["run", "--workload", "hackbench", "--param", "load"], "--param load: write KEY=VALUE"),
+        (["run", "--workload", "hackbench", "--sched", "eevdf", "--param", "load=x"], "parameter 'load' is a number"),
+        (["run", "demo.toml"], ""),
+        (["run", "--seeds", "0"], "Invalid value for '--seeds'"),
+        (["nosuch"], "No such command 'nosuch'"),
+        (["report", "/nonexistent"], "/nonexistent: No such file or directory"),
+    ],
+)
+def test_bad_input_is_one_line_and_status_1(
+    cache: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    complaint: str,
+) -> None:
+    if arguments == ["run", "demo.toml"]:
+        (cache / "demo.toml").write_text("name = 3")
+        arguments, complaint = ["run", str(cache / "demo.toml")], "demo.toml: name: Input should be a valid string"
+    monkeypatch.setattr("sys.argv", ["heddle", *arguments])
+    with pytest.raises(SystemExit) as caught:
+        cli.main()
+    assert caught.value.code == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("heddle: ")
+    assert err.count("\n") == 1
+    assert complaint in err
+
+
+@pytest.mark.parametrize(
+    ("command", "word"),
+    [("machines", "smp-16-2llc"), ("workloads", "load=1.25"), ("experiments", "demo"), ("kernels", "7.3.0-test")],
+)
+def test_listings(cache: Path, command: str, word: str) -> None:
+    assert cache
+    done = CliRunner().invoke(cli.cli, [command], standalone_mode=False)
+    assert done.exception is None
+    assert word in done.output
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [
+        (0, "ns", "0 ns"),
+        (999, "ns", "999 ns"),
+        (1_234_567, "ns", "1.235 ms"),
+        (61e9, "ns", "61 s"),
+        (1003, "requests/s", "1.003 k requests/s"),
+        (12.5, "/s", "12.5 /s"),
+        (0.0123, "", "0.0123"),
+    ],
+)
+def test_quantities_read_well(value: float, unit: str, text: str) -> None:
+    assert units.quantity(value, unit) == text
+
+
+def test_percentages_have_a_sign() -> None:
+    assert [units.percent(x) for x in (0.031, -0.5, 0.0, -1e-9)] == ["+3.1 %", "−50.0 %", "±0.0 %", "±0.0 %"]

@@ -1,0 +1,184 @@
+"""Workloads: parameters, templates, and numbers out of output."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heddle_lab import machine, tomlfile, workload
+from heddle_lab.errors import HeddleError
+from heddle_lab.results import Results
+from heddle_lab.workload import Workload
+
+CONTENT = {
+    "name": "w",
+    "summary": "s",
+    "source": "s",
+    "params": {
+        "load": {"default": 1.0, "unit": "tasks per CPU", "summary": "s"},
+        "count": {"default": 3, "unit": "messages", "summary": "s"},
+    },
+    "steps": [{"name": "go", "argv": ["prog", "{{ (load * cpus) | round | int }}", "{{ count }}", "{{ seed }}"]}],
+    "metrics": [
+        {"name": "elapsed_ns", "step": "go", "unit": "ns", "better": "lower"},
+        {"name": "time_ns", "step": "go", "unit": "ns", "better": "lower", "regex": r"^Time: ([\d.]+)$", "scale": 1e9},
+    ],
+}
+
+
+def make(**changes: object) -> Workload:
+    return tomlfile.validate(CONTENT | changes, Workload, "w.toml")
+
+
+def results(stdout: str) -> Results:
+    step = {
+        "event": "step",
+        "name": "go",
+        "virtual_ns": 9,
+        "elapsed_ns": 7,
+        "stdout": stdout,
+    }
+    return Results(records=[step, {"event": "done", "virtual_ns": 10}], console="", wall_s=0.0)
+
+
+def test_templates_see_parameters_and_machine() -> None:
+    load = make()
+    steps = load.job_steps(load.parameters({"load": 1.25}), machine.load("smp-4"), seed=9)
+    assert steps[0].argv == ["prog", "5", "3", "9"]
+
+
+@pytest.mark.parametrize(
+    ("given_params", "complaint"),
+    [
+        ({"lod": 1.0}, "no parameter 'lod'; known: load, count"),
+        ({"load": "much"}, "'load' is a number"),
+        ({"count": 1.5}, "'count' is an integer"),
+    ],
+)
+def test_wrong_parameters(given_params: dict[str, workload.Value], complaint: str) -> None:
+    with pytest.raises(HeddleError, match=complaint):
+        make().parameters(given_params)
+
+
+@pytest.mark.parametrize(
+    ("argv", "complaint"),
+    [(["{{ nope }}"], "'nope' is undefined"), (["{{ 1 / 0 }}"], "zero"), (["{{ if }}"], "step go"), ([], "argv")],
+)
+def test_wrong_template(argv: list[str], complaint: str) -> None:
+    load = make(steps=[{"name": "go", "argv": argv}])
+    with pytest.raises(HeddleError, match=complaint):
+        load.job_steps(load.parameters({}), machine.load("smp-4"), seed=1)
+
+
+BOX = machine.load("smp-4")
+
+
+def measure(load: Workload, stdout: str) -> dict[str, int | float]:
+    return load.measure(results(stdout), load.parameters({}), BOX)
+
+
+def test_metrics_come_from_time_and_text() -> None:
+    assert measure(make(), "Running\nTime: 0.25\n") == {"elapsed_ns": 7, "time_ns": 250_000_000}
+
+
+@pytest.mark.parametrize(
+    ("expression", "number"),
+    [("latency.p50", 1.5), ("threads | map(attribute='ns') | max - count", 6), ("[cpus, 1] | min * load", 1)],
+)
+def test_metric_by_expression(expression: str, number: float) -> None:
+    metric = {"name": "m", "step": "go", "unit": "ns", "better": "lower", "value": expression}
+    output = '{"latency": {"p50": 1.5}, "threads": [{"ns": 4}, {"ns": 9}]}'
+    assert measure(make(metrics=[metric]), output) == {"m": number}
+
+
+@pytest.mark.parametrize(
+    ("expression", "number"),
+    [("matches | sum", 12), ("matches | max * count", 21), ("1e9 * count / elapsed_ns", 3e9 / 7)],
+)
+def test_metric_over_all_matches(expression: str, number: float) -> None:
+    metric = {"name": "m", "step": "go", "unit": "", "better": "higher", "regex": r"^rate (\d+)$", "value": expression}
+    assert measure(make(metrics=[metric]), "rate 5\nnoise\nrate 7\n") == {"m": pytest.approx(number)}
+
+
+def test_metric_of_work_and_time_needs_no_output() -> None:
+    metric = {"name": "m", "step": "go", "unit": "/s", "better": "higher", "value": "count * 1e9 / elapsed_ns"}
+    assert measure(make(metrics=[metric]), "anything") == {"m": pytest.approx(3e9 / 7)}
+
+
+def test_no_match_is_no_zero() -> None:
+    metric = {"name": "m", "step": "go", "unit": "", "better": "higher", "regex": r"(\d+)", "value": "matches | sum"}
+    with pytest.raises(HeddleError, match="metric 'm': no number"):
+        measure(make(metrics=[metric]), "command not found")
+
+
+@pytest.mark.parametrize(("load", "names"), [(1.0, ["go"]), (2.0, ["extra", "go"])])
+def test_step_under_a_condition(load: float, names: list[str]) -> None:
+    extra = {"name": "extra", "argv": ["x"], "when": "load > 1"}
+    loaded = make(steps=[extra, {"name": "go", "argv": ["y"]}])
+    steps = loaded.job_steps(loaded.parameters({"load": load}), BOX, seed=1)
+    assert [step.name for step in steps] == names
+
+
+@pytest.mark.parametrize("condition", ["lod > 1", "load >", "{{ load }}"])
+def test_wrong_condition_is_refused(condition: str) -> None:
+    loaded = make(steps=[{"name": "go", "argv": ["x"], "when": condition}])
+    with pytest.raises(HeddleError, match="workload 'w', step go"):
+        loaded.job_steps(loaded.parameters({}), BOX, seed=1)
+
+
+def test_a_step_may_be_given_a_file(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text('{"{{": 1}')
+    loaded = make(steps=[{"name": "go", "argv": ["x"], "stdin": f"{{{{ content('{tmp_path}/a.json') }}}}"}])
+    assert loaded.job_steps(loaded.parameters({}), BOX, seed=1)[0].stdin == '{"{{": 1}'
+    (tmp_path / "a.json").unlink()
+    with pytest.raises(HeddleError, match=r"a\.json: no such file"):
+        loaded.job_steps(loaded.parameters({}), BOX, seed=1)
+
+
+def test_no_levels_of_cgroups_is_the_root() -> None:
+    loaded = make(steps=[{"name": "go", "argv": ["x"], "cgroup": "{{ (['g'] * (count - 3)) | join('/') }}"}])
+    assert loaded.job_steps(loaded.parameters({}), BOX, seed=1)[0].cgroup is None
+    assert loaded.job_steps(loaded.parameters({"count": 5}), BOX, seed=1)[0].cgroup == "g/g"
+
+
+@pytest.mark.parametrize(
+    ("output", "complaint"),
+    [
+        ('{"latency": 3}', r"no number at 'latency.p50'"),
+        ("{}", r"no number at 'latency.p50'"),
+        ("Segmentation fault", "no JSON object"),
+        ("[1]", "no JSON object but list"),
+    ],
+)
+def test_expression_without_its_number(output: str, complaint: str) -> None:
+    metric = {"name": "m", "step": "go", "unit": "ns", "better": "lower", "value": "latency.p50"}
+    with pytest.raises(HeddleError, match=complaint):
+        measure(make(metrics=[metric]), output)
+
+
+@pytest.mark.parametrize("source", [{"value": "a +"}, {"regex": "("}, {"regex": "b"}, {"regex": "(a)(b)"}])
+def test_wrong_source_is_refused_on_loading(source: dict[str, str]) -> None:
+    with pytest.raises(HeddleError, match=r"w\.toml: metrics\.0: metric 'm'"):
+        make(metrics=[{"name": "m", "step": "go", "unit": "ns", "better": "lower"} | source])
+
+
+def test_missing_number_names_the_metric() -> None:
+    with pytest.raises(HeddleError, match="metric 'time_ns': no number"):
+        measure(make(), "hackbench: failed")
+
+
+def test_metric_of_an_unknown_step_is_refused() -> None:
+    metric = {"name": "x", "step": "nope", "unit": "ns", "better": "lower"}
+    with pytest.raises(HeddleError, match=r"w.toml: .*names no step"):
+        make(metrics=[metric])
+
+
+@given(st.one_of(st.integers(), st.floats(allow_nan=False), st.text("abc", min_size=1)))
+def test_parameters_are_read_as_typed(value: workload.Value) -> None:
+    assert workload.parse_param(f"key={value}") == ("key", value)
+
+
+def test_parameter_without_value() -> None:
+    with pytest.raises(HeddleError, match="KEY=VALUE"):
+        workload.parse_param("load")

@@ -1,0 +1,172 @@
+"""What scx_heddle promises, seen on a real kernel. Virtual time is exact, so these tests state numbers."""
+
+import json
+from typing import Any
+
+import pytest
+
+from heddle_lab.job import KillScheduler, KillStep, Read, SchedulerCommand, SchedulerStart, SchedulerStop
+from heddle_lab.job import Sleep, Step, Trace, WaitStep, Write
+from heddle_lab.results import Results
+from tests.conftest import Boot
+
+HEDDLE = "scx_heddle"
+PROGRAM = "/usr/local/bin/scx_heddle"
+MS = 1_000_000
+STATE = "/sys/kernel/sched_ext/state"
+
+NICE_0, NICE_5 = 1024, 335  # sched(7): the kernel's weights
+
+
+def spin(name: str, *arguments: str, for_ms: int, **fields: Any) -> Step:
+    """CPU hogs that report what they got."""
+    argv = ["heddle-load", "spin", *arguments, "--for-ms", str(for_ms)]
+    return Step(name=name, argv=argv, **fields)
+
+
+def read(name: str, path: str) -> Step:
+    return Step(name=name, action=Read(path=path))
+
+
+def write(path: str, value: str) -> Step:
+    return Step(name=f"{path}={value}", action=Write(path=path, value=value))
+
+
+def wait(step: str) -> Step:
+    return Step(name=f"wait for {step}", action=WaitStep(step=step))
+
+
+def sleep(ms: int, name: str = "sleep") -> Step:
+    return Step(name=name, action=Sleep(ns=ms * MS))
+
+
+def cpu_ns(results: Results, step: str) -> list[int]:
+    """CPU time of each thread of a spin step, ns."""
+    report = json.loads(results.step(step).stdout)
+    return [thread["cpu_ns"] for thread in report["threads"]]
+
+
+def test_two_nice_levels_share_a_cpu_by_weight(boot: Boot) -> None:
+    hogs = spin("hogs", "--threads", "2", "--nice", "0,5", "--cpus", "1", for_ms=2000)
+    normal, nice = cpu_ns(boot([hogs], sched=HEDDLE).check(), "hogs")
+    assert normal / nice == pytest.approx(NICE_0 / NICE_5, rel=0.02)
+    assert normal + nice == pytest.approx(2000 * MS, rel=0.02)
+
+
+def test_three_hogs_get_two_thirds_of_two_cpus_each(boot: Boot) -> None:
+    hogs = spin("hogs", "--threads", "3", "--cpus", "1-2", for_ms=2000)
+    for got in cpu_ns(boot([hogs], sched=HEDDLE).check(), "hogs"):
+        assert got == pytest.approx(2000 * MS * 2 / 3, rel=0.03)
+
+
+def test_pinned_tasks_never_run_elsewhere(boot: Boot) -> None:
+    """A hog and a sleeper pinned to each CPU, beside a load that is free to move."""
+    hog = "echo -n pin{cpu}h > /proc/self/comm; while :; do :; done"
+    sleeper = (
+        "echo -n pin{cpu}s > /proc/self/comm; mkfifo /tmp/pin{cpu}; exec 3<>/tmp/pin{cpu};"
+        " while :; do read -t 0.001 -u 3; done"
+    )
+    pinned = [
+        Step(name=f"{kind}{cpu}", argv=["bash", "-c", text.format(cpu=cpu)], cpus=str(cpu), background=True)
+        for cpu in range(4)
+        for kind, text in (("hog", hog), ("sleeper", sleeper))
+    ]
+    free = Step(
+        name="free",
+        argv=["hackbench", "-g", "1", "-f", "4", "-l", "500"],
+        trace=Trace(events=["sched:sched_switch"], filter='next_comm ~ "pin*"', buffer_kb=16384),
+    )
+    results = boot([*pinned, sleep(20), free], sched=HEDDLE).check()
+    switches = results.trace("sched_switch")
+    seen = {hit.fields["next_comm"] for hit in switches}
+    assert seen == {f"pin{cpu}{kind}" for cpu in range(4) for kind in "hs"}
+    assert all(hit.fields["next_comm"][3] == str(hit.cpu) for hit in switches)
+
+
+def test_cpus_come_and_go_under_load(boot: Boot) -> None:
+    online = "/sys/devices/system/cpu/cpu{}/online"
+    results = boot(
+        [
+            Step(name="load", argv=["hackbench", "-g", "2", "-f", "4", "-l", "2000"], background=True),
+            spin("pinned", "--threads", "2", "--cpus", "2", for_ms=200, background=True),
+            sleep(20, "before"),
+            *(write(online.format(cpu), "0") for cpu in (2, 3)),
+            sleep(40, "half of the machine"),
+            *(write(online.format(cpu), "1") for cpu in (3, 2)),
+            sleep(20, "after"),
+            wait("pinned"),
+            wait("load"),
+            read("state", STATE),
+        ],
+        sched=HEDDLE,
+    ).check()
+    assert results.step("state").stdout.strip() == "enabled"
+    assert not results.of("error")
+    assert sum(cpu_ns(results, "pinned")) > 0
+
+
+def test_survives_the_scheduler_class_of_stressors(boot: Boot) -> None:
+    stress = ["stress-ng", "--class", "scheduler", "--all", "1", "--timeout", "5s", "--oomable"]
+    results = boot(
+        [Step(name="stress", argv=stress, timeout_ns=30_000 * MS, expect_exit=None), read("state", STATE)],
+        sched=HEDDLE,
+        layers=["stress"],
+        timeout_ns=60_000 * MS,
+        wall_timeout_s=1200,
+    ).check()
+    assert not results.step("stress").timed_out
+    assert results.step("state").stdout.strip() == "enabled"
+
+
+STALL = SchedulerCommand(name="impatient", argv=["env", "SCX_TIMEOUT_MS=100", PROGRAM])
+"""its watchdog calls a task stalled that waits for 0.1 s, as the last of 80 hogs on one CPU does"""
+
+
+@pytest.mark.parametrize("end", ["SIGTERM", "SIGKILL", "scheduler error"])
+def test_the_kernel_takes_over_with_all_tasks_alive(boot: Boot, end: str) -> None:
+    hogs = spin("hogs", "--threads", "6", for_ms=400, background=True)
+    ends = {
+        "SIGTERM": [Step(name="end", action=SchedulerStop())],
+        "SIGKILL": [Step(name="end", action=KillScheduler())],
+        "scheduler error": [
+            Step(name="stop", action=SchedulerStop()),
+            Step(name="start", action=SchedulerStart(scheduler=STALL)),
+            spin("crowd", "--threads", "80", "--cpus", "3", for_ms=400, expect_exit=None),
+        ],
+    }
+    results = boot([hogs, sleep(50), *ends[end], read("state", STATE), wait("hogs")], sched=HEDDLE)
+    assert results.failure is None
+    assert results.step("state").stdout.strip() == "disabled"
+    assert results.step("hogs").exit == 0
+    got = cpu_ns(results, "hogs")
+    assert len(got) == 6
+    assert min(got) > 100 * MS
+    last = results.of("scheduler")[-1]
+    if end == "scheduler error":
+        assert (last["state"], last["exit"]) == ("died", 1)
+        assert "stall" in last["stderr"]
+    else:
+        assert last["state"] == "detached"
+        assert last["exit"] == (0 if end == "SIGTERM" else None)
+
+
+def test_a_second_instance_is_refused(boot: Boot) -> None:
+    second = Step(name="second", argv=[PROGRAM], expect_exit=1)
+    refused = boot([second, read("state", STATE)], sched=HEDDLE).check()
+    lines = refused.step("second").stderr.strip().splitlines()
+    assert len(lines) == 1
+    assert "heddle" in lines[0]
+    assert refused.step("state").stdout.strip() == "enabled"
+
+
+def test_stopping_a_background_step_leaves_nothing_behind(boot: Boot) -> None:
+    results = boot(
+        [
+            spin("hogs", "--threads", "8", for_ms=60_000, background=True),
+            sleep(10),
+            Step(name="kill", action=KillStep(step="hogs")),
+            Step(name="left", argv=["pgrep", "-c", "heddle-load"], expect_exit=1),
+        ],
+        sched=HEDDLE,
+    ).check()
+    assert results.step("left").stdout.strip() == "0"

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Dispatch: the CPU needs its next task. The order is: what runs already, if
+ * its turn is not over; the CPU's own queue; a fair exchange with another CPU;
+ * another CPU's queue.
+ */
+#pragma once
+
+#include "heddle.bpf.h"
+#include "pull.bpf.h"
+#include "runq.bpf.h"
+
+/* @prev is at the end of its slice. */
+static __always_inline void dispatch_slice_end(u32 cpu, struct cpu_ctx *c,
+					       struct task_struct *prev)
+{
+	u64 vt = runq_charge(c, prev), head_vt;
+	bool yielded = c->yielded;
+
+	c->yielded = false;
+	if (c->nr_queued) {
+		if (!yielded && runq_head(cpu, &head_vt) &&
+		    keeps_running(vt, head_vt)) {
+			runq_keep(c, prev, vt);
+			return;
+		}
+		if (runq_pick(cpu, c))
+			return;
+	}
+	if (exchange(cpu, c, vt))
+		return;
+	runq_keep(c, prev, vt);
+}
+
+/* ops.dispatch: @prev is the task that ran until now, if any. */
+static __always_inline void dispatch_cpu(s32 cpu, struct task_struct *prev)
+{
+	struct cpu_ctx *c = cpu_ctx(cpu);
+
+	if (prev && (prev->scx.flags & SCX_TASK_QUEUED)) {
+		dispatch_slice_end(cpu, c, prev);
+		return;
+	}
+	if (runq_pick(cpu, c))
+		return;
+	pull_newidle(cpu);
+}
+
+/*
+ * ops.yield: without a slice, @from comes to dispatch_slice_end() and gives way
+ * to any task that waits here. It is not charged for what it gave up.
+ */
+static __always_inline bool yield_task(struct task_struct *from,
+				       const struct task_struct *to)
+{
+	if (to)
+		return false;
+	cpu_ctx(scx_bpf_task_cpu(from))->yielded = true;
+	from->scx.slice = 0;
+	return false;
+}
+
+/*
+ * ops.update_idle: this CPU has just marked itself idle. A task that was queued
+ * after pull_newidle() looked is offered by now, or its enqueue sees this CPU's
+ * idle bit: one of the two sees the other.
+ */
+static __always_inline void recheck_offers(s32 cpu)
+{
+	if (any_offer())
+		scx_bpf_kick_cpu(cpu, 0);
+}
+
+/*
+ * ops.tick: the running task goes on while others wait. If a CPU idles all the
+ * same (an offer was lost to a puller that came between offer() and the
+ * insertion, or an affinity mask has widened), wake it.
+ */
+static __always_inline void rescue_waiting(u32 cpu)
+{
+	struct cpu_ctx *c = cpu_ctx(cpu);
+	struct task_struct *head;
+	s32 idle_cpu;
+
+	if (!c->offered)
+		return;
+	head = __COMPAT_scx_bpf_dsq_peek(cpu);
+	if (!head)
+		return;
+	idle_cpu = scx_bpf_pick_idle_cpu(head->cpus_ptr, 0);
+	if (idle_cpu < 0)
+		return;
+	offer(cpu);
+	scx_bpf_kick_cpu(idle_cpu, SCX_KICK_IDLE);
+	count(rescue_kick);
+}

@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Enqueue: a task becomes runnable and no idle CPU was at hand, or it is
+ * runnable still and its slice is over.
+ */
+#pragma once
+
+#include "heddle.bpf.h"
+#include "runq.bpf.h"
+
+/*
+ * Kernel threads of one CPU go first: they do the CPU's own work (softirq,
+ * stop, migration), briefly, and others wait for it.
+ */
+static __always_inline bool is_percpu_kthread(const struct task_struct *p)
+{
+	return (p->flags & PF_KTHREAD) && p->nr_cpus_allowed == 1;
+}
+
+/* Put @p, which is at @vt, past the queue of @cpu, on to the CPU itself. */
+static __always_inline void insert_local(struct task_struct *p, u64 dsq_id,
+					 u32 cpu, u64 vt, u64 enq_flags)
+{
+	p->scx.dsq_vtime = vt_key(vt, cpu);
+	scx_bpf_dsq_insert(p, dsq_id, slice_ns, enq_flags);
+}
+
+static __always_inline bool preempts_curr(const struct task_struct *p, u64 vt,
+					  const struct cpu_ctx *c, u64 curr_vt)
+{
+	struct contender wakee = {
+		.vt = vt,
+		.inv = task_inv(p),
+		.idle = task_is_idle_policy(p),
+		.batch = p->policy == SCHED_BATCH,
+	};
+	struct contender curr = {
+		.vt = curr_vt,
+		.idle = c->curr_idle,
+	};
+
+	return c->running && wakeup_preempts(&wakee, &curr, wakeup_gran_ns);
+}
+
+/*
+ * A wakee for which select_cpu found no idle CPU, or that is pinned. True if it
+ * got on to its CPU past the queue; else @vt is where it joins the queue.
+ */
+static __always_inline bool enqueue_wakee(struct task_struct *p, u32 cpu,
+					  struct cpu_ctx *c, u64 *vt,
+					  u64 enq_flags)
+{
+	u64 curr_vt = curr_vt_at(c, scx_bpf_now());
+	u64 clock = c->clock;
+
+	/* With nobody waiting, the clock is where the running task is. */
+	if (c->running && !c->nr_queued)
+		clock = vt_max(clock, curr_vt);
+	*vt = wakee_vt(p, cpu, c, clock);
+
+	if (preempts_curr(p, *vt, c, curr_vt)) {
+		insert_local(p, SCX_DSQ_LOCAL, cpu, *vt,
+			     enq_flags | SCX_ENQ_PREEMPT);
+		count(preempt);
+		return true;
+	}
+	/*
+	 * A pinned task cannot be pulled; first in line, it need not take the
+	 * way through the queue.
+	 */
+	if (p->nr_cpus_allowed == 1 && !c->nr_queued && !c->handoff) {
+		c->handoff = true;
+		insert_local(p, SCX_DSQ_LOCAL, cpu, *vt, enq_flags);
+		count(local);
+		return true;
+	}
+	return false;
+}
+
+/*
+ * A CPU may idle all the same: it went idle after select_cpu looked and before
+ * @p could be offered (see recheck_offers() for the other side), or @p was
+ * preempted by a task that may not run there.
+ */
+static __always_inline bool enqueue_idle(struct task_struct *p, u32 cpu, u64 vt,
+					 u64 enq_flags)
+{
+	s32 idle_cpu;
+
+	if (p->nr_cpus_allowed == 1)
+		return false;
+	idle_cpu = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
+	if (idle_cpu < 0)
+		return false;
+	insert_local(p, SCX_DSQ_LOCAL_ON | idle_cpu, cpu, vt, enq_flags);
+	count(idle_late);
+	return true;
+}
+
+/* ops.enqueue */
+static __always_inline void enqueue_task(struct task_struct *p, u64 enq_flags)
+{
+	u32 cpu = scx_bpf_task_cpu(p);
+	struct cpu_ctx *c = cpu_ctx(cpu);
+	bool wakeup = enq_flags & SCX_ENQ_WAKEUP;
+	u64 vt;
+
+	if (wakeup && is_percpu_kthread(p)) {
+		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_ns,
+				   enq_flags | SCX_ENQ_PREEMPT);
+		count(local);
+		return;
+	}
+	if (wakeup) {
+		if (enqueue_wakee(p, cpu, c, &vt, enq_flags))
+			return;
+	} else {
+		vt = waiter_vt(p, cpu, c);
+	}
+	if (enqueue_idle(p, cpu, vt, enq_flags))
+		return;
+	runq_insert(p, cpu, c, vt, enq_flags);
+}

@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * State that the mechanisms share: one struct per CPU, the load-time options,
+ * and the accessors for both.
+ */
+#pragma once
+
+#include <scx/common.bpf.h>
+
+#include "intf.h"
+#include "policy/lag.h"
+#include "policy/preempt.h"
+#include "policy/vtime.h"
+#include "policy/weight.h"
+
+/* uapi/linux/sched.h; vmlinux.h has no macros. */
+#define SCHED_BATCH 3
+#define SCHED_IDLE 5
+
+/* Options; the loader sets them before the program is loaded. */
+const volatile u64 slice_ns = 3000000;
+const volatile u64 wakeup_gran_ns = 1000000;
+
+/*
+ * A CPU and its queue. The queue itself is the DSQ whose id is the CPU's
+ * number. All but @waiting_on is written under the CPU's rq lock only, and read
+ * by other CPUs without it, as hints.
+ */
+struct cpu_ctx {
+	/* The queue's clock: virtual time of the last task picked, monotonic. */
+	u64 clock;
+	/* Where the clock stands in the frame shared by all CPUs (lag.h). */
+	u64 offset;
+
+	/* The task that runs: its state when it started. */
+	u64 curr_vt;
+	u64 curr_inv;
+	u64 curr_sum_exec;
+	u64 curr_since; /* scx_bpf_now() */
+
+	/*
+	 * Tasks in the queue, or more: those that leave it otherwise than by
+	 * being picked here are not subtracted until it is found empty.
+	 */
+	u32 nr_queued;
+	u16 slices_alone; /* slices granted while nobody waited here */
+
+	bool running; /* a task of ours runs */
+	bool curr_idle; /* it is SCHED_IDLE */
+	bool yielded; /* it called sched_yield() */
+	bool offered; /* other CPUs may run some of what is queued */
+	bool handoff; /* a task was put past the queue and has not run yet */
+} __attribute__((aligned(CACHE_LINE)));
+
+struct cpu_ctx cpu_ctxs[MAX_CPUS];
+struct cpu_stats cpu_stats[MAX_CPUS];
+
+static __always_inline struct cpu_ctx *cpu_ctx(u32 cpu)
+{
+	return &cpu_ctxs[cpu & (MAX_CPUS - 1)];
+}
+
+/* Count an event on the CPU where it happens. */
+#define count(event) \
+	(cpu_stats[bpf_get_smp_processor_id() & (MAX_CPUS - 1)].event++)
+
+static __always_inline bool task_is_idle_policy(const struct task_struct *p)
+{
+	return p->policy == SCHED_IDLE;
+}

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * CPU hotplug, without a restart of the scheduler.
+ */
+#pragma once
+
+#include "heddle.bpf.h"
+#include "runq.bpf.h"
+
+static __always_inline void hotplug_online(s32 cpu)
+{
+	struct cpu_ctx *c = cpu_ctx(cpu);
+
+	c->running = false;
+	c->handoff = false;
+}
+
+/*
+ * The core calls ops.dispatch no more for a CPU that goes offline, but it still
+ * runs what is on the CPU's local DSQ, and pushes each task away as soon as it
+ * is picked, breaking its affinity where it must. So hand it the whole queue.
+ * From 7.3 on the core does so itself; then the queue is empty here.
+ */
+static __always_inline void hotplug_offline(s32 cpu)
+{
+	struct task_struct *p;
+
+	bpf_for_each(scx_dsq, p, cpu, 0)
+		scx_bpf_dsq_move(BPF_FOR_EACH_ITER, p, SCX_DSQ_LOCAL_ON | cpu,
+				 0);
+	runq_mark_empty(cpu, cpu_ctx(cpu));
+	scx_bpf_kick_cpu(cpu, 0);
+}

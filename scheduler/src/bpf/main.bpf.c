@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * scx_heddle: a scheduler of per-CPU queues in virtual time.
+ *
+ * This file is the table of contents: the callbacks of sched_ext in the order
+ * of a task's life, each handing on to the mechanism that decides.
+ *
+ *   policy/         arithmetic and decisions on plain numbers
+ *   heddle.bpf.h    the state of a CPU, the options
+ *   topology.bpf.h  sets of CPUs by distance
+ *   runq.bpf.h      the queue and the clock of a CPU, charging
+ *   placement.bpf.h the CPU that a wakee goes to
+ *   enqueue.bpf.h   queueing, and preemption at wakeup
+ *   pull.bpf.h      work for a CPU that would idle, fairness between CPUs
+ *   hotplug.bpf.h   CPUs that come and go
+ *   dump.bpf.h      state for the kernel's debug dump
+ */
+#include "heddle.bpf.h"
+#include "topology.bpf.h"
+#include "runq.bpf.h"
+#include "placement.bpf.h"
+#include "enqueue.bpf.h"
+#include "pull.bpf.h"
+#include "dispatch.bpf.h"
+#include "hotplug.bpf.h"
+#include "dump.bpf.h"
+
+char _license[] SEC("license") = "GPL";
+
+UEI_DEFINE(uei);
+
+void BPF_STRUCT_OPS(heddle_enable, struct task_struct *p)
+{
+	runq_init_task(p);
+}
+
+s32 BPF_STRUCT_OPS(heddle_select_cpu, struct task_struct *p, s32 prev_cpu,
+		   u64 wake_flags)
+{
+	return place_wakee(p, prev_cpu, wake_flags);
+}
+
+void BPF_STRUCT_OPS(heddle_enqueue, struct task_struct *p, u64 enq_flags)
+{
+	enqueue_task(p, enq_flags);
+}
+
+void BPF_STRUCT_OPS(heddle_dispatch, s32 cpu, struct task_struct *prev)
+{
+	dispatch_cpu(cpu, prev);
+}
+
+void BPF_STRUCT_OPS(heddle_running, struct task_struct *p)
+{
+	runq_start(p);
+}
+
+void BPF_STRUCT_OPS(heddle_stopping, struct task_struct *p, bool runnable)
+{
+	runq_stop(p);
+}
+
+void BPF_STRUCT_OPS(heddle_tick, struct task_struct *p)
+{
+	rescue_waiting(scx_bpf_task_cpu(p));
+}
+
+bool BPF_STRUCT_OPS(heddle_yield, struct task_struct *from,
+		    struct task_struct *to)
+{
+	return yield_task(from, to);
+}
+
+void BPF_STRUCT_OPS(heddle_update_idle, s32 cpu, bool idle)
+{
+	if (idle)
+		recheck_offers(cpu);
+}
+
+void BPF_STRUCT_OPS(heddle_cpu_online, s32 cpu)
+{
+	hotplug_online(cpu);
+}
+
+void BPF_STRUCT_OPS(heddle_cpu_offline, s32 cpu)
+{
+	hotplug_offline(cpu);
+}
+
+void BPF_STRUCT_OPS(heddle_dump_cpu, struct scx_dump_ctx *dctx, s32 cpu,
+		    bool idle)
+{
+	dump_cpu(cpu);
+}
+
+void BPF_STRUCT_OPS(heddle_dump_task, struct scx_dump_ctx *dctx,
+		    struct task_struct *p)
+{
+	dump_task(p);
+}
+
+s32 BPF_STRUCT_OPS_SLEEPABLE(heddle_init)
+{
+	u32 cpu, nr_cpus = scx_bpf_nr_cpu_ids();
+
+	bpf_for(cpu, 0, nr_cpus) {
+		s32 err = scx_bpf_create_dsq(cpu, __COMPAT_scx_bpf_cpu_node(cpu));
+
+		if (err)
+			return err;
+	}
+	return 0;
+}
+
+void BPF_STRUCT_OPS(heddle_exit, struct scx_exit_info *ei)
+{
+	UEI_RECORD(uei, ei);
+}
+
+SCX_OPS_DEFINE(heddle_ops,
+	       .select_cpu	= (void *)heddle_select_cpu,
+	       .enqueue		= (void *)heddle_enqueue,
+	       .dispatch	= (void *)heddle_dispatch,
+	       .running		= (void *)heddle_running,
+	       .stopping	= (void *)heddle_stopping,
+	       .tick		= (void *)heddle_tick,
+	       .yield		= (void *)heddle_yield,
+	       .update_idle	= (void *)heddle_update_idle,
+	       .enable		= (void *)heddle_enable,
+	       .cpu_online	= (void *)heddle_cpu_online,
+	       .cpu_offline	= (void *)heddle_cpu_offline,
+	       .dump_cpu	= (void *)heddle_dump_cpu,
+	       .dump_task	= (void *)heddle_dump_task,
+	       .init		= (void *)heddle_init,
+	       .exit		= (void *)heddle_exit,
+	       .timeout_ms	= 10000,
+	       .name		= "heddle");

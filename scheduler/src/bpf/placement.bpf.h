@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Placement: on which CPU a task that wakes up goes to run.
+ *
+ * An idle CPU takes it at once, past the queues. Otherwise it joins the queue
+ * of the CPU where it ran before, or of its waker if that is about to sleep.
+ */
+#pragma once
+
+#include "heddle.bpf.h"
+#include "runq.bpf.h"
+#include "topology.bpf.h"
+
+/*
+ * Find and claim an idle CPU for @p by the kernel's built-in search: an idle
+ * core before an idle sibling, @prev_cpu before its LLC before the rest.
+ * Negative if there is none.
+ *
+ * SCX_WAKE_SYNC is masked: the built-in policy would put the wakee behind its
+ * waker while other CPUs idle.
+ */
+static __always_inline s32 claim_idle_cpu(struct task_struct *p, s32 prev_cpu,
+					  u64 wake_flags)
+{
+	bool is_idle = false;
+	s32 cpu;
+
+	wake_flags &= ~(u64)SCX_WAKE_SYNC;
+	if (__COMPAT_HAS_scx_bpf_select_cpu_and)
+		return scx_bpf_select_cpu_and(p, prev_cpu, wake_flags,
+					      p->cpus_ptr, 0);
+	cpu = scx_bpf_select_cpu_dfl(p, prev_cpu, wake_flags, &is_idle);
+	return is_idle ? cpu : -EBUSY;
+}
+
+/*
+ * Every CPU is busy: @prev_cpu, or another CPU of its LLC picked at random if
+ * the queue there is shorter by more than the wakee itself. Looking at two
+ * queues instead of one is what keeps the longest of them short (the power of
+ * two choices, Mitzenmacher 1996).
+ */
+static __always_inline s32 shorter_queue(const struct task_struct *p,
+					 s32 prev_cpu)
+{
+	u32 waiting = cpu_ctx(prev_cpu)->nr_queued;
+	s32 other;
+
+	if (waiting < 2)
+		return prev_cpu;
+	other = random_cpu_of_llc(prev_cpu);
+	if (cpu_ctx(other)->nr_queued + 1 < waiting &&
+	    bpf_cpumask_test_cpu(other, p->cpus_ptr))
+		return other;
+	return prev_cpu;
+}
+
+/*
+ * The waker, on @cpu, is about to sleep: nobody else waits there, so its wakee
+ * runs sooner than behind whatever runs on @prev_cpu. Only within the LLC, for
+ * the wakee's cache.
+ */
+static __always_inline bool waker_hands_over(const struct task_struct *p,
+					     s32 cpu, s32 prev_cpu)
+{
+	return !cpu_ctx(cpu)->nr_queued &&
+	       place_of(cpu)->llc_first == place_of(prev_cpu)->llc_first &&
+	       bpf_cpumask_test_cpu(cpu, p->cpus_ptr);
+}
+
+/* ops.select_cpu: not called for tasks that may run on one CPU only. */
+static __always_inline s32 place_wakee(struct task_struct *p, s32 prev_cpu,
+				       u64 wake_flags)
+{
+	s32 cpu = claim_idle_cpu(p, prev_cpu, wake_flags);
+
+	if (cpu >= 0) {
+		bound_sleeper(p);
+		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_ns, 0);
+		count(idle_direct);
+		return cpu;
+	}
+	cpu = bpf_get_smp_processor_id();
+	if ((wake_flags & SCX_WAKE_SYNC) && waker_hands_over(p, cpu, prev_cpu))
+		return cpu;
+	return shorter_queue(p, prev_cpu);
+}

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Lag: how far a task's virtual time is from its queue's clock.
+ *
+ * A task behind the clock (credit) has had less than its share, one ahead of
+ * it (debt) more. Lag is kept over sleep and migration, within bounds: a
+ * sleeper may not bank its absence, and a long runner may not be locked out.
+ * The bounds are in slices of the task's own CPU time, as in EEVDF.
+ */
+#pragma once
+
+#include "vtime.h"
+
+#define LAG_CREDIT_SLICES 1
+#define LAG_DEBT_SLICES 2
+
+/* The credit of a task that did not sleep but waited, here or elsewhere. */
+#define LAG_WAITING_SLICES 4
+
+/*
+ * How far two CPUs' clocks may drift apart before the difference is forgiven.
+ * It is the bound of the credit that one CPU's tasks may hold over another's.
+ */
+#define FRAME_DRIFT_SLICES 4
+
+/*
+ * Virtual time at which a task of @vt that slept enters a queue whose clock is
+ * at @clock. @slice_vt: the task's slice in its own virtual time.
+ */
+static inline u64 lag_clamp(u64 vt, u64 clock, u64 slice_vt)
+{
+	u64 oldest = clock - LAG_CREDIT_SLICES * slice_vt;
+	u64 newest = clock + LAG_DEBT_SLICES * slice_vt;
+
+	return vt_min(vt_max(vt, oldest), newest);
+}
+
+/* The same for a task that was runnable all the time: its debt is real. */
+static inline u64 lag_floor(u64 vt, u64 clock, u64 slice_vt)
+{
+	return vt_max(vt, clock - LAG_WAITING_SLICES * slice_vt);
+}
+
+/*
+ * Clocks of different CPUs advance at different speeds; a clock minus its
+ * offset is its position in the frame that they share. Return the offset
+ * under which @clock is at most @drift away from @other_frame.
+ */
+static inline u64 frame_offset(u64 clock, u64 offset, u64 other_frame, u64 drift)
+{
+	s64 ahead = clock - offset - other_frame;
+
+	if (ahead > (s64)drift)
+		return offset + (ahead - drift);
+	if (ahead < -(s64)drift)
+		return offset - (-ahead - drift);
+	return offset;
+}

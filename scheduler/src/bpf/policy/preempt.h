@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Who runs next, decided from plain numbers: preemption at wakeup, keeping the
+ * running task at the end of its slice, and exchanging it for a task that
+ * waits on another CPU.
+ */
+#pragma once
+
+#include "vtime.h"
+
+/* One side of a comparison. */
+struct contender {
+	u64 vt; /* virtual time reached by now */
+	u64 inv; /* inverse weight */
+	bool idle; /* SCHED_IDLE */
+	bool batch; /* SCHED_BATCH */
+};
+
+/*
+ * Should @wakee take the CPU from @curr?
+ *
+ * @gran_ns is how much CPU time the wakee must be behind. It is scaled by both
+ * weights: the virtual time of a heavy @curr passes slowly, so it takes longer
+ * to fall due, and the threshold itself is the granularity in the virtual time
+ * of the wakee, so a heavy wakee needs a small gap and a light one a large.
+ */
+static inline bool wakeup_preempts(const struct contender *wakee,
+				   const struct contender *curr, u64 gran_ns)
+{
+	if (curr->idle != wakee->idle)
+		return curr->idle;
+	if (wakee->batch || wakee->idle)
+		return false;
+	return vt_before(wakee->vt + vt_delta(gran_ns, wakee->inv), curr->vt);
+}
+
+/* Does the running task keep the CPU before the first in the queue? */
+static inline bool keeps_running(u64 prev_vt, u64 head_vt)
+{
+	return vt_before(prev_vt, head_vt);
+}
+
+/*
+ * Is the running task so far ahead of one that waits on another CPU that they
+ * should change places? Both positions are in the shared frame.
+ */
+static inline bool worth_exchanging(u64 prev_frame, u64 waiter_frame,
+				    u64 threshold_vt)
+{
+	return vt_before(waiter_frame + threshold_vt, prev_frame);
+}

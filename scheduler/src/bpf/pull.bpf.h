@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Pull: what a CPU does before it goes idle, and how CPUs share fairly.
+ *
+ * A CPU without work looks for a queue that offers some: in its LLC, then in
+ * its node, then anywhere, since no CPU may idle while a task that may run
+ * there waits. It starts after its own place, so that the CPUs of an LLC do
+ * not all go for the same queue.
+ *
+ * A CPU whose only task has used up a slice looks whether one waits elsewhere
+ * that is further behind, and if so the two change places. That is what makes
+ * three hogs share two CPUs evenly.
+ */
+#pragma once
+
+#include "heddle.bpf.h"
+#include "runq.bpf.h"
+#include "topology.bpf.h"
+
+/* How many slices pass between looks beyond the LLC for a fair exchange. */
+#define EXCHANGE_FAR_EVERY 4
+
+/* Try to take a task from the queue of @victim. */
+static __always_inline bool pull_from(u32 victim)
+{
+	/*
+	 * Withdraw the offer before looking, not after: a task that is queued
+	 * meanwhile renews it.
+	 */
+	withdraw(victim);
+	if (!scx_bpf_dsq_move_to_local(victim, 0)) {
+		count(pull_miss);
+		return false;
+	}
+	offer(victim); /* there may be more */
+	return true;
+}
+
+/* Try the offers of one word, from bit @start on and around. */
+static __always_inline bool pull_from_word(u32 word, u32 start)
+{
+	u64 cpus = *(volatile u64 *)offer_word(word);
+	u64 order[2];
+	u32 i, half;
+
+	if (!cpus)
+		return false;
+	start &= 63;
+	order[0] = cpus & (~0ULL << start);
+	order[1] = cpus & ~(~0ULL << start);
+
+	for (half = 0; half < 2; half++) {
+		u64 left = order[half];
+
+		bpf_for(i, 0, CPUS_PER_WORD) {
+			u32 bit;
+
+			if (!left)
+				break;
+			bit = __builtin_ctzll(left);
+			left &= left - 1;
+			if (pull_from(cpu_at_place(word, bit)))
+				return true;
+		}
+	}
+	return false;
+}
+
+/* Try the words [first, end) but not [skip_first, skip_end). */
+static __always_inline bool pull_from_words(u32 first, u32 end, u32 skip_first,
+					    u32 skip_end, u32 start)
+{
+	u32 word;
+
+	bpf_for(word, first, end) {
+		if (word >= skip_first && word < skip_end)
+			continue;
+		if (pull_from_word(word, start))
+			return true;
+	}
+	return false;
+}
+
+/* This CPU has nothing to run: get a task from the nearest queue. */
+static __always_inline bool pull_newidle(u32 cpu)
+{
+	const volatile struct cpu_place *at = place_of(cpu);
+	u32 start = at->bit + 1;
+
+	if (!any_offer())
+		return false;
+	if (pull_from_words(at->llc_first, at->llc_end, 0, 0, start)) {
+		count(pull_llc);
+		return true;
+	}
+	if (pull_from_words(at->node_first, at->node_end, at->llc_first,
+			    at->llc_end, start)) {
+		count(pull_node);
+		return true;
+	}
+	if (pull_from_words(0, nr_words, at->node_first, at->node_end, start)) {
+		count(pull_far);
+		return true;
+	}
+	return false;
+}
+
+/*
+ * The queue of the words [first, end), other than that of @cpu, whose clock is
+ * furthest behind in the shared frame. Negative if none offers anything.
+ */
+static __always_inline s32 slowest_queue(u32 cpu, u32 first, u32 end)
+{
+	s32 slowest = -1;
+	u64 slowest_frame = 0;
+	u32 word, i;
+
+	bpf_for(word, first, end) {
+		u64 left = *(volatile u64 *)offer_word(word);
+
+		bpf_for(i, 0, CPUS_PER_WORD) {
+			struct cpu_ctx *c;
+			u64 frame;
+			u32 other;
+
+			if (!left)
+				break;
+			other = cpu_at_place(word, __builtin_ctzll(left));
+			left &= left - 1;
+			if (other == cpu)
+				continue;
+			c = cpu_ctx(other);
+			frame = frame_of(c, c->clock);
+			if (slowest < 0 || vt_before(frame, slowest_frame)) {
+				slowest = other;
+				slowest_frame = frame;
+			}
+		}
+	}
+	return slowest;
+}
+
+/*
+ * @prev, alone on this CPU and at @vt, has used up its slice. If a task that
+ * may run here waits in the words [first, end) and is further behind by more
+ * than a slice, take it; @prev will queue here.
+ */
+static __always_inline bool exchange_within(u32 cpu, struct cpu_ctx *c, u64 vt,
+					    u32 first, u32 end)
+{
+	struct task_struct *waiter;
+	struct cpu_ctx *from;
+	s32 victim;
+
+	victim = slowest_queue(cpu, first, end);
+	if (victim < 0)
+		return false;
+	waiter = __COMPAT_scx_bpf_dsq_peek(victim);
+	if (!waiter || !bpf_cpumask_test_cpu(cpu, waiter->cpus_ptr))
+		return false;
+
+	from = cpu_ctx(victim);
+	c->offset = frame_offset(c->clock, c->offset, frame_of(from, from->clock),
+				 FRAME_DRIFT_SLICES *
+					 vt_delta(slice_ns, INV_NICE_0));
+	if (!worth_exchanging(frame_of(c, vt),
+			      frame_of(from, vt_of_key(waiter->scx.dsq_vtime)),
+			      vt_delta(slice_ns, c->curr_inv)))
+		return false;
+	return pull_from(victim);
+}
+
+/* As exchange_within(), in the LLC, and every few slices in the machine. */
+static __always_inline bool exchange(u32 cpu, struct cpu_ctx *c, u64 vt)
+{
+	const volatile struct cpu_place *at = place_of(cpu);
+	u32 first = at->llc_first, end = at->llc_end;
+
+	if (!any_offer())
+		return false;
+	if (++c->slices_alone % EXCHANGE_FAR_EVERY == 0) {
+		first = 0;
+		end = nr_words;
+	}
+	if (!exchange_within(cpu, c, vt, first, end))
+		return false;
+	count(exchange);
+	return true;
+}

@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * The run queue: one per CPU, ordered by virtual time.
+ *
+ * A queue is a DSQ whose keys are the tasks' virtual times, so its head is the
+ * task that has had the least of its share. The clock of a queue is the
+ * virtual time of the last task picked from it; tasks enter at their own
+ * virtual time, clamped around the clock (lag.h). A task that sleeps keeps its
+ * virtual time while the clock moves on: debt wears off, credit is bounded.
+ *
+ * Clocks of different CPUs are related by an offset each, so that virtual
+ * times can be carried from one CPU to another and compared between them.
+ */
+#pragma once
+
+#include "heddle.bpf.h"
+#include "topology.bpf.h"
+
+/* The frame that all clocks share (lag.h). */
+static __always_inline u64 frame_of(const struct cpu_ctx *c, u64 vt)
+{
+	return vt - c->offset;
+}
+
+static __always_inline u64 task_inv(const struct task_struct *p)
+{
+	if (task_is_idle_policy(p))
+		return INV_IDLE;
+	return nice_inv[nice_index(p->static_prio)];
+}
+
+/* Virtual time that the running task of @c has reached at @now. */
+static __always_inline u64 curr_vt_at(const struct cpu_ctx *c, u64 now)
+{
+	u64 since = c->curr_since;
+	/* Another CPU's clock may be ahead of ours by a few ns. */
+	u64 ran = vt_before(since, now) ? now - since : 0;
+
+	return c->curr_vt + vt_delta(ran, c->curr_inv);
+}
+
+/* A slice of @p in its virtual time. */
+static __always_inline u64 task_slice_vt(const struct task_struct *p)
+{
+	return vt_delta(slice_ns, task_inv(p));
+}
+
+/*
+ * Bring the frame of @c, whose clock stands at @clock, within reach of that of
+ * @from. An empty queue has no claims on others and takes over their frame.
+ */
+static __always_inline void align_frame(struct cpu_ctx *c, u64 clock,
+					const struct cpu_ctx *from)
+{
+	u64 drift = 0;
+
+	if (c->nr_queued)
+		drift = FRAME_DRIFT_SLICES * vt_delta(slice_ns, INV_NICE_0);
+	c->offset = frame_offset(clock, c->offset, frame_of(from, from->clock),
+				 drift);
+}
+
+/*
+ * Virtual time of @p by the clock of @cpu, which stands at @clock, carried over
+ * from the CPU where it was last charged.
+ */
+static __always_inline u64 task_vt_on(const struct task_struct *p, u32 cpu,
+				      struct cpu_ctx *c, u64 clock)
+{
+	u64 key = p->scx.dsq_vtime;
+	const struct cpu_ctx *from;
+
+	if (cpu_of_key(key) == cpu)
+		return vt_of_key(key);
+	from = cpu_ctx(cpu_of_key(key));
+	align_frame(c, clock, from);
+	return frame_of(from, vt_of_key(key)) + c->offset;
+}
+
+/* Where a @p that slept enters the queue of @cpu. */
+static __always_inline u64 wakee_vt(const struct task_struct *p, u32 cpu,
+				    struct cpu_ctx *c, u64 clock)
+{
+	return lag_clamp(task_vt_on(p, cpu, c, clock), clock, task_slice_vt(p));
+}
+
+/* Where a @p that was runnable all the time enters the queue of @cpu. */
+static __always_inline u64 waiter_vt(const struct task_struct *p, u32 cpu,
+				     struct cpu_ctx *c)
+{
+	return lag_floor(task_vt_on(p, cpu, c, c->clock), c->clock,
+			 task_slice_vt(p));
+}
+
+/*
+ * Bound the lag of a @p that slept by the clock that it slept by. For a task
+ * that goes to an idle CPU, whose own clock is not to be touched from here.
+ */
+static __always_inline void bound_sleeper(struct task_struct *p)
+{
+	u64 key = p->scx.dsq_vtime;
+	const struct cpu_ctx *from = cpu_ctx(cpu_of_key(key));
+
+	p->scx.dsq_vtime = vt_key(lag_clamp(vt_of_key(key), from->clock,
+					    task_slice_vt(p)),
+				  cpu_of_key(key));
+}
+
+/* ops.enable: a task enters the scheduler, at fork or from another class. */
+static __always_inline void runq_init_task(struct task_struct *p)
+{
+	u32 cpu = scx_bpf_task_cpu(p);
+
+	/*
+	 * Without lag but half a slice in debt, as EEVDF does, so that a fork
+	 * storm does not run ahead of those who were there before.
+	 */
+	p->scx.dsq_vtime = vt_key(cpu_ctx(cpu)->clock +
+				  vt_delta(slice_ns / 2, task_inv(p)), cpu);
+}
+
+/* ops.running: @p starts on this CPU. */
+static __always_inline void runq_start(struct task_struct *p)
+{
+	u32 cpu = bpf_get_smp_processor_id();
+	struct cpu_ctx *c = cpu_ctx(cpu);
+	u64 vt = waiter_vt(p, cpu, c);
+
+	c->clock = vt_max(c->clock, vt);
+	c->curr_vt = vt;
+	c->curr_inv = task_inv(p);
+	c->curr_idle = task_is_idle_policy(p);
+	c->curr_sum_exec = p->se.sum_exec_runtime;
+	c->curr_since = scx_bpf_now();
+	c->running = true;
+	c->handoff = false;
+}
+
+/* Virtual time that @p, which runs on this CPU, has reached. */
+static __always_inline u64 runq_charge(const struct cpu_ctx *c,
+				       const struct task_struct *p)
+{
+	return c->curr_vt + vt_delta(p->se.sum_exec_runtime - c->curr_sum_exec,
+				     c->curr_inv);
+}
+
+/* ops.stopping: @p leaves this CPU. */
+static __always_inline void runq_stop(struct task_struct *p)
+{
+	u32 cpu = bpf_get_smp_processor_id();
+	struct cpu_ctx *c = cpu_ctx(cpu);
+	u64 vt = runq_charge(c, p);
+
+	p->scx.dsq_vtime = vt_key(vt, cpu);
+	c->running = false;
+	/* Alone, the task is the clock. */
+	if (!c->nr_queued)
+		c->clock = vt_max(c->clock, vt);
+}
+
+/* Queue @p, which is at @vt, on @cpu. */
+static __always_inline void runq_insert(struct task_struct *p, u32 cpu,
+					struct cpu_ctx *c, u64 vt, u64 enq_flags)
+{
+	c->nr_queued++;
+	if (p->nr_cpus_allowed > 1) {
+		c->offered = true;
+		offer(cpu);
+	}
+	scx_bpf_dsq_insert_vtime(p, cpu, slice_ns, vt_key(vt, cpu), enq_flags);
+	count(queued);
+}
+
+/* The queue was found empty, under the rq lock. */
+static __always_inline void runq_mark_empty(u32 cpu, struct cpu_ctx *c)
+{
+	c->nr_queued = 0;
+	if (c->offered) {
+		c->offered = false;
+		withdraw(cpu);
+	}
+}
+
+/*
+ * Move the head of the queue of this CPU to the CPU. False, and the queue
+ * marked as empty, if there was none.
+ */
+static __always_inline bool runq_pick(u32 cpu, struct cpu_ctx *c)
+{
+	if (!c->nr_queued)
+		return false;
+	if (scx_bpf_dsq_move_to_local(cpu, 0)) {
+		c->nr_queued--;
+		return true;
+	}
+	runq_mark_empty(cpu, c);
+	return false;
+}
+
+/*
+ * Virtual time of the head of the queue of @cpu, in its own clock. False if
+ * the queue is empty.
+ */
+static __always_inline bool runq_head(u32 cpu, u64 *vt)
+{
+	struct task_struct *head = __COMPAT_scx_bpf_dsq_peek(cpu);
+
+	if (!head)
+		return false;
+	*vt = vt_of_key(head->scx.dsq_vtime);
+	return true;
+}
+
+/* Let @prev, which runs on this CPU and is at @vt, run for another slice. */
+static __always_inline void runq_keep(struct cpu_ctx *c,
+				      struct task_struct *prev, u64 vt)
+{
+	prev->scx.slice = slice_ns;
+	c->clock = vt_max(c->clock, vt);
+	count(kept);
+}

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! The command line.
+
+use std::time::Duration;
+
+use clap::{Parser, ValueEnum};
+
+/// A sched_ext scheduler of per-CPU queues in virtual time.
+///
+/// Runs until interrupted; the kernel's own scheduler then takes over again.
+#[derive(Debug, Parser)]
+#[command(name = "scx_heddle", version)]
+pub struct Options {
+    /// How runnable tasks are queued
+    #[arg(long, value_enum, default_value_t = RunQueue::Percpu)]
+    pub runq: RunQueue,
+
+    /// How long a task may run while others wait, in microseconds
+    #[arg(long, value_name = "US", default_value_t = 3000,
+          value_parser = clap::value_parser!(u64).range(100..=1_000_000))]
+    pub slice_us: u64,
+
+    /// Schedule only tasks that ask for it (SCHED_EXT), leave the rest alone
+    #[arg(long)]
+    pub partial: bool,
+
+    /// Print what happened every SEC seconds
+    #[arg(long, value_name = "SEC", value_parser = seconds)]
+    pub stats: Option<Duration>,
+
+    /// Schedule nothing: print the statistics of the running scx_heddle
+    #[arg(long, value_name = "SEC", value_parser = seconds, conflicts_with = "stats")]
+    pub monitor: Option<Duration>,
+
+    /// Print statistics as JSON, one object a line
+    #[arg(long)]
+    pub json: bool,
+
+    /// Print the CPUs as the scheduler sees them and exit
+    #[arg(long)]
+    pub topology: bool,
+
+    /// Log more; twice for the messages of libbpf and the verifier
+    #[arg(short, long, action = clap::ArgAction::Count)]
+    pub verbose: u8,
+}
+
+/// Where runnable tasks wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum RunQueue {
+    /// One queue per CPU, ordered by virtual time
+    Percpu,
+}
+
+/// Parse an interval in seconds, fractions allowed.
+fn seconds(text: &str) -> Result<Duration, String> {
+    let value: f64 = text
+        .parse()
+        .map_err(|_| format!("`{text}` is not a number of seconds"))?;
+    if !(0.01..=86_400.0).contains(&value) {
+        return Err(format!("{text} s is not between 0.01 and 86400 s"));
+    }
+    Ok(Duration::from_secs_f64(value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn command_line_is_consistent() {
+        Options::command().debug_assert();
+    }
+
+    #[test]
+    fn intervals_may_have_fractions() {
+        assert_eq!(seconds("0.5"), Ok(Duration::from_millis(500)));
+    }
+
+    #[test]
+    fn nonsensical_intervals_are_refused() {
+        for text in ["", "x", "0", "-1", "nan", "inf", "1e9"] {
+            assert!(seconds(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn slices_have_bounds() {
+        for us in ["0", "99", "1000001", "-1", "x"] {
+            let args = ["scx_heddle", "--slice-us", us];
+            assert!(Options::try_parse_from(args).is_err(), "{us}");
+        }
+    }
+
+    #[test]
+    fn monitor_and_stats_exclude_each_other() {
+        let args = ["scx_heddle", "--monitor", "1", "--stats", "1"];
+        assert!(Options::try_parse_from(args).is_err());
+    }
+}

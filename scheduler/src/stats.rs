@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! What the scheduler counts. Each counter is documented here, once; every
+//! output takes its names and texts from this struct.
+
+
+use anyhow::Result;
+use scx_stats::prelude::*;
+use scx_stats_derive::Stats;
+use serde::{Deserialize, Serialize};
+
+use crate::bpf_skel::types;
+
+macro_rules! counters {
+    ($($(#[$meta:meta])* $name:ident,)*) => {
+        /// Events since the last report, over all CPUs.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, Stats)]
+        #[stat(top)]
+        pub struct Counters {
+            $($(#[$meta])* pub $name: u64,)*
+        }
+
+        impl Counters {
+            /// Add up the counters of the CPUs.
+            pub fn sum(cpus: &[types::cpu_stats]) -> Self {
+                let mut total = Self::default();
+                for cpu in cpus {
+                    $(total.$name = total.$name.wrapping_add(cpu.$name);)*
+                }
+                total
+            }
+
+            /// What was counted since `earlier`.
+            pub fn since(&self, earlier: &Self) -> Self {
+                Self { $($name: self.$name.wrapping_sub(earlier.$name),)* }
+            }
+
+            /// Names and values, in the order of declaration.
+            pub fn entries(&self) -> Vec<(&'static str, u64)> {
+                vec![$((stringify!($name), self.$name),)*]
+            }
+        }
+    };
+}
+
+counters! {
+    #[stat(desc = "Wakeups sent straight to an idle CPU")]
+    idle_direct,
+    #[stat(desc = "Wakeups sent to a CPU that went idle just as they were being queued")]
+    idle_late,
+    #[stat(desc = "Tasks put on a CPU's queue")]
+    queued,
+    #[stat(desc = "Pinned tasks and per-CPU kernel threads put past the queue")]
+    local,
+    #[stat(desc = "Wakeups that preempted the running task")]
+    preempt,
+    #[stat(desc = "Slices granted anew to the task that was running")]
+    kept,
+    #[stat(desc = "Tasks pulled from a queue in the LLC by a CPU without work")]
+    pull_llc,
+    #[stat(desc = "Tasks pulled from another LLC of the node by a CPU without work")]
+    pull_node,
+    #[stat(desc = "Tasks pulled from another node by a CPU without work")]
+    pull_far,
+    #[stat(desc = "Queues found to hold nothing for the CPU that looked")]
+    pull_miss,
+    #[stat(desc = "Running tasks exchanged for one that was further behind elsewhere")]
+    exchange,
+    #[stat(desc = "Idle CPUs woken from the tick for a task that still waited")]
+    rescue_kick,
+}
+
+/// The server's side of the channel between it and the scheduler's loop.
+pub type Server = StatsServer<(), Counters>;
+
+/// Offer the counters on the scx_stats socket. Each client gets differences
+/// from its own last request on.
+pub fn serve() -> Result<Server> {
+    let open: Box<dyn StatsOpener<(), Counters>> = Box::new(|(req, res)| {
+        req.send(())?;
+        let mut last = res.recv()?;
+        let read: Box<dyn StatsReader<(), Counters>> = Box::new(move |_args, (req, res)| {
+            req.send(())?;
+            let now = res.recv()?;
+            let delta = now.since(&last);
+            last = now;
+            delta.to_json()
+        });
+        Ok(read)
+    });
+    let data = StatsServerData::new()
+        .add_meta(Counters::meta())
+        .add_ops("top", StatsOps { open, close: None });
+    StatsServer::new(data).launch()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn differences_wrap() {
+        let earlier = Counters {
+            queued: u64::MAX,
+            ..Default::default()
+        };
+        let now = Counters {
+            queued: 1,
+            ..Default::default()
+        };
+        assert_eq!(now.since(&earlier).queued, 2);
+    }
+
+    #[test]
+    fn every_counter_is_described() {
+        let meta = Counters::meta();
+        for (name, _) in Counters::default().entries() {
+            let field = &meta.fields[name];
+            assert!(!field.desc.as_deref().unwrap_or("").is_empty(), "{name}");
+        }
+    }
+}

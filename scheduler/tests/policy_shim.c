@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The policy headers as linkable functions, for tests/policy.rs.
+ */
+#include "policy/lag.h"
+#include "policy/preempt.h"
+#include "policy/vtime.h"
+#include "policy/weight.h"
+
+#define EXPORT(ret, name, params, args) \
+	ret shim_##name params          \
+	{                               \
+		return name args;       \
+	}
+
+EXPORT(u32, nice_index, (int prio), (prio))
+EXPORT(u64, weight_from_cgroup, (u64 weight), (weight))
+EXPORT(u64, weight_inv, (u64 weight), (weight))
+EXPORT(bool, vt_before, (u64 a, u64 b), (a, b))
+EXPORT(u64, vt_max, (u64 a, u64 b), (a, b))
+EXPORT(u64, vt_min, (u64 a, u64 b), (a, b))
+EXPORT(u64, mul_shr_sat, (u64 a, u64 b, u32 shift), (a, b, shift))
+EXPORT(u64, vt_delta, (u64 delta, u64 inv), (delta, inv))
+EXPORT(u64, vt_key, (u64 vt, u32 cpu), (vt, cpu))
+EXPORT(u64, vt_of_key, (u64 key), (key))
+EXPORT(u32, cpu_of_key, (u64 key), (key))
+EXPORT(u64, lag_clamp, (u64 vt, u64 clock, u64 slice_vt), (vt, clock, slice_vt))
+EXPORT(u64, frame_offset, (u64 clock, u64 offset, u64 other, u64 drift),
+       (clock, offset, other, drift))
+EXPORT(bool, keeps_running, (u64 prev, u64 head), (prev, head))
+EXPORT(bool, worth_exchanging, (u64 prev, u64 waiter, u64 threshold),
+       (prev, waiter, threshold))
+EXPORT(bool, wakeup_preempts,
+       (const struct contender *wakee, const struct contender *curr, u64 gran),
+       (wakee, curr, gran))
+
+u64 shim_nice_weight(u32 index)
+{
+	return nice_weight[index];
+}
+
+u64 shim_nice_inv(u32 index)
+{
+	return nice_inv[index];
+}
