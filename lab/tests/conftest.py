@@ -108,3 +108,12 @@ def bzimage(release: str) -> bytes:
     header[0x202:0x206] = b"HdrS"
     struct.pack_into("<H", header, 0x20E, text)
     return bytes(header) + release.encode() + b" (someone@somewhere) #1\0"
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print what tests recorded by `record_property`: numbers that are worth keeping, beside pass and fail."""
+    recorded = [item for report in terminalreporter.stats.get("passed", []) for item in report.user_properties]
+    if recorded:
+        terminalreporter.section("recorded")
+    for name, value in recorded:
+        terminalreporter.write_line(f"{name}: {value}")

@@ -9,6 +9,7 @@ mod preflight;
 mod scheduler;
 mod stats;
 mod topology;
+mod verifier;
 
 use std::mem::MaybeUninit;
 use std::process::ExitCode;

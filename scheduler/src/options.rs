@@ -41,7 +41,7 @@ pub struct Options {
     #[arg(long)]
     pub topology: bool,
 
-    /// Log more; twice for the messages of libbpf and the verifier
+    /// Log more, such as what the verifier had to do; twice for libbpf's messages
     #[arg(short, long, action = clap::ArgAction::Count)]
     pub verbose: u8,
 }

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use libbpf_rs::skel::Skel;
 use libbpf_rs::{Link, OpenObject};
 use scx_utils::compat::{SCX_OPS_KEEP_BUILTIN_IDLE, SCX_OPS_SWITCH_PARTIAL};
 use scx_utils::{
@@ -18,6 +19,7 @@ use crate::bpf_skel::{BpfSkel, BpfSkelBuilder, OpenBpfSkel, types};
 use crate::options::{Options, RunQueue};
 use crate::stats::{self, Counters};
 use crate::topology::{CPUS_PER_WORD, MAX_CPUS, MAX_WORDS, Topology};
+use crate::verifier;
 
 /// How often the loop looks whether it should end.
 const POLL: Duration = Duration::from_millis(100);
@@ -51,6 +53,9 @@ impl<'object> Scheduler<'object> {
         lay_out(&mut open)?;
 
         let mut skel = scx_ops_load!(open, heddle_ops, uei)?;
+        if log::log_enabled!(log::Level::Debug) {
+            verifier::log_costs(skel.object())?;
+        }
         let link = scx_ops_attach!(skel, heddle_ops)?;
         let stats = stats::serve().context("cannot serve statistics")?;
         log::info!("attached");

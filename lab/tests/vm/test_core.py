@@ -1,6 +1,8 @@
 """What scx_heddle promises, seen on a real kernel. Virtual time is exact, so these tests state numbers."""
 
 import json
+import re
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -44,6 +46,22 @@ def cpu_ns(results: Results, step: str) -> list[int]:
     """CPU time of each thread of a spin step, ns."""
     report = json.loads(results.step(step).stdout)
     return [thread["cpu_ns"] for thread in report["threads"]]
+
+
+VERIFIER_LIMIT = 1_000_000
+"""instructions of one program, BPF_COMPLEXITY_LIMIT_INSNS"""
+
+
+def test_loads_far_below_the_limits_of_the_verifier(boot: Boot, record_property: Callable[[str, object], None]) -> None:
+    """What the verifier went through is recorded: pytest prints it in its summary."""
+    verbose = SchedulerCommand(name="verbose", argv=[PROGRAM, "-v"])
+    start = Step(name="start", action=SchedulerStart(scheduler=verbose))
+    results = boot([start, Step(name="stop", action=SchedulerStop())]).check()
+    said = results.of("scheduler")[-1]["stderr"]
+    costs = {name: int(insns) for name, insns in re.findall(r"verifier: heddle_(\w+): (\d+) instructions", said)}
+    record_property(f"instructions verified on {boot.kernel}", costs)
+    assert {"init", "select_cpu", "enqueue", "dispatch", "running", "stopping"} <= set(costs)
+    assert 0 < sum(costs.values()) < VERIFIER_LIMIT / 10
 
 
 def test_two_nice_levels_share_a_cpu_by_weight(boot: Boot) -> None:
