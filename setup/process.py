@@ -23,10 +23,13 @@ _lock = threading.Lock()
 _stopping = threading.Event()
 
 
-def output(argv: Sequence[str | Path]) -> str | None:
-    """What ARGV prints on stdout, or None if it is missing or fails."""
+def output(argv: Sequence[str | Path], env: Mapping[str, str] | None = None) -> str | None:
+    """What ARGV prints on stdout, with ENV set, or None if it is missing or fails."""
+    words = [str(a) for a in argv]
     try:
-        done = subprocess.run([str(a) for a in argv], capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            words, capture_output=True, text=True, check=False, env={**os.environ, **(env or {})}
+        )
     except OSError:
         return None
     return done.stdout if done.returncode == 0 else None

@@ -6,7 +6,7 @@ import os
 import shutil
 from pathlib import Path
 
-from .. import archive, cache, virtualenv
+from .. import archive, cache, process, virtualenv
 from ..apt import Item
 from ..context import Context
 from ..debian import newest_key
@@ -77,7 +77,7 @@ def unpack_source(context: Context, folder: Path) -> None:
         raise SetupError(f"{folder} is not empty: name a new folder")
     folder.mkdir(parents=True, exist_ok=True)
     _unpack(context, source(context), folder)
-    _apply(context, folder)
+    _commit(context, folder)
 
 
 def _git(folder: Path) -> list[str | Path]:
@@ -101,17 +101,44 @@ def _unpack(context: Context, tarball: Path, folder: Path) -> None:
     context.run([*git, "tag", "base"])
 
 
-def _apply(context: Context, folder: Path) -> None:
-    """Bring the repository FOLDER to `base` plus the patches, one commit each."""
+def _commit(context: Context, folder: Path) -> None:
+    """Add the patches to the repository FOLDER, one commit each."""
     git = _git(folder)
-    context.run([*git, "checkout", "-q", "-f", "-B", "clock", "base"])
+    context.run([*git, "checkout", "-q", "-B", "clock", "base"])
     for patch in patches(context):
         context.say(f"applying {patch.name}")
         try:
             context.run([*git, "am", "-q", "--keep-cr", patch])
         except SetupError:
             context.run([*git, "am", "--abort"])
-            raise SetupError(f"{PATCHES}/{patch.name} does not apply; see {context.log}") from None
+            raise _misfit(context, patch) from None
+
+
+def check_out(context: Context, tree: Path) -> None:
+    """Make the files of the repository TREE those of `base` with the patches.
+
+    Only files whose content is not right yet are written, whatever an earlier
+    series or an interrupted call left: what was compiled from the others stays.
+    """
+    scratch = {"GIT_INDEX_FILE": str(tree / ".git" / "series")}
+    git = _git(tree)
+    context.run([*git, "read-tree", "base"], env=scratch)
+    for patch in patches(context):
+        try:
+            context.run([*git, "apply", "--cached", patch], env=scratch)
+        except SetupError:
+            raise _misfit(context, patch) from None
+    series = process.output([*git, "write-tree"], env=scratch)
+    if series is None:
+        raise SetupError(f"git cannot write to {tree}; remove the folder and run again")
+    (tree / ".git" / "index.lock").unlink(missing_ok=True)  # of a git that was killed
+    process.output([*git, "update-index", "-q", "--refresh"])  # a copied cache has other times
+    context.run([*git, "read-tree", "--reset", "-u", series.strip()])
+    context.run([*git, "clean", "-q", "-d", "-f"])
+
+
+def _misfit(context: Context, patch: Path) -> SetupError:
+    return SetupError(f"{PATCHES}/{patch.name} does not apply; see {context.log}")
 
 
 def _tree_key(tarball: Path) -> str:
@@ -121,19 +148,16 @@ def _tree_key(tarball: Path) -> str:
 def _build(context: Context, tarball: Path) -> Path:
     """Compile, and return the binary.
 
-    The tree and the objects are kept: an interrupted compilation goes on where
-    it was, and a change to the patches compiles what it touches.
+    The tree and the objects are kept under the names of the source and of the
+    configuration: an interrupted compilation goes on where it was, and another
+    series of patches compiles what it changes.
     """
     tree = context.paths.qemu / f"source-{_tree_key(tarball)}"
     if not tree.exists():
         with cache.building(tree) as work:
             _unpack(context, tarball, work)
-    series = cache.key(*(part for patch in patches(context) for part in (patch.name, patch)))
-    applied = tree / ".git" / "heddle-applied"
-    if not applied.exists() or applied.read_text() != series:
-        applied.unlink(missing_ok=True)
-        _apply(context, tree)
-        applied.write_text(series)
+    context.say(f"applying {len(patches(context))} patches")
+    check_out(context, tree)
     objects = context.paths.qemu / f"build-{cache.key(str(tree), repr(context.pins.qemu))}"
     if not (objects / "configured").exists():
         shutil.rmtree(objects, ignore_errors=True)
