@@ -1,6 +1,6 @@
 # Heddle. `make setup` provides everything the other targets need; they run it themselves.
 
-.PHONY: setup demo test bench lint fmt clean python
+.PHONY: setup demo readme test bench lint fmt clean python
 .NOTPARALLEL:
 
 PYTHON ?= python3
@@ -23,6 +23,10 @@ python:
 
 demo: setup
 	bin/heddle run lab/experiments/demo.toml --out out/demo
+
+# The README shows what the demo printed.
+readme: demo
+	bin/heddle report out/demo --into README.md
 
 test: setup lint
 	$(IN) cargo test --workspace --locked

@@ -18,6 +18,7 @@ from heddle_lab import (
     html,
     kernels,
     machine,
+    markdown,
     paths,
     resultfile,
     scheduler,
@@ -148,15 +149,24 @@ def _publish(folder: Path, cells: list[CellResult], about: resultfile.About) -> 
         table.show_single(cells, console)
     page = folder / html.NAME
     files.write_text(page, html.render(about.title, about.command, cells, rows))
+    files.write_text(folder / markdown.NAME, markdown.render(rows, about.command))
     click.echo(f"{folder / resultfile.NAME}\n{page}")
 
 
 @cli.command()
 @click.argument("folder", type=click.Path(path_type=Path), metavar="DIR")
-def report(folder: Path) -> None:
-    """Print the table of DIR/results.json again and write DIR/report.html anew."""
+@click.option(
+    "--into",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="PAGE.md",
+    help="Also put the table into a page, between its lines <!-- DIR:begin --> and <!-- DIR:end -->.",
+)
+def report(folder: Path, into: Path | None) -> None:
+    """Print the table of DIR/results.json again and write DIR/report.html and DIR/table.md anew."""
     cells = resultfile.read(folder)
     _publish(folder, cells, resultfile.about(folder))
+    if into:
+        markdown.insert(into, folder.resolve().name, (folder / markdown.NAME).read_text(encoding="utf-8"))
 
 
 @cli.command(name="compare")

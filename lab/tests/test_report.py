@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
-from heddle_lab import cli, comparison, html, resultfile, table, units
+from heddle_lab import cli, comparison, html, markdown, resultfile, table, units
 from heddle_lab.errors import HeddleError
 from heddle_lab.resultfile import CellResult
 from heddle_lab.stats import Verdict
@@ -205,7 +205,7 @@ def test_gate_fails_on_a_loss_only(two_runs: tuple[Path, Path]) -> None:
     [
         (["run"], "name an experiment (demo"),
         (["run", "nosuch"], "unknown experiment 'nosuch'"),
-        (["run", "--workload", "nosuch"], "unknown workload 'nosuch'; known: hackbench"),
+        (["run", "--workload", "nosuch"], "unknown workload 'nosuch'; known: compile, hackbench"),
         (["run", "--workload", "hackbench", "--machine", "nosuch"], "unknown machine 'nosuch'; known: smp-16"),
         (["run", "--workload", "hackbench", "--kernel", "5.4"], "unknown kernel '5.4'; known: 7.3"),
         (["run", "--workload", "hackbench", "--sched", "cfs"], "unknown scheduler 'cfs'; known: eevdf, scx_heddle"),
@@ -269,3 +269,26 @@ def test_quantities_read_well(value: float, unit: str, text: str) -> None:
 
 def test_percentages_have_a_sign() -> None:
     assert [units.percent(x) for x in (0.031, -0.5, 0.0, -1e-9)] == ["+3.1 %", "−50.0 %", "±0.0 %", "±0.0 %"]
+
+
+def test_table_goes_into_a_page(tmp_path: Path, two_runs: tuple[Path, Path]) -> None:
+    page = tmp_path / "README.md"
+    name = two_runs[0].name
+    page.write_text(f"above\n<!-- {name}:begin -->\nold\n<!-- {name}:end -->\nbelow\n", encoding="utf-8")
+    for _ in range(2):
+        done = CliRunner().invoke(cli.cli, ["report", str(two_runs[0]), "--into", str(page)])
+        assert done.exit_code == 0, done.output
+    text = page.read_text(encoding="utf-8")
+    assert text.startswith("above\n")
+    assert text.endswith(f"<!-- {name}:end -->\nbelow\n")
+    assert "old" not in text
+    assert text.count("| hackbench load=0.75 | elapsed_ns ↓ |") == 1
+    assert (two_runs[0] / "table.md").read_text(encoding="utf-8") in text
+
+
+def test_page_without_marks_is_left_alone(tmp_path: Path) -> None:
+    page = tmp_path / "README.md"
+    page.write_text("nothing here", encoding="utf-8")
+    with pytest.raises(HeddleError, match="has no lines"):
+        markdown.insert(page, "demo", "text")
+    assert page.read_text(encoding="utf-8") == "nothing here"

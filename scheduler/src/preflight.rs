@@ -24,7 +24,10 @@ const OPTIONAL: &[(&str, &str)] = &[
         "scx_bpf_dsq_peek",
         "the head of a queue is read under its lock",
     ),
-    ("scx_bpf_now", "time is read from the clock source each time"),
+    (
+        "scx_bpf_now",
+        "time is read from the clock source each time",
+    ),
 ];
 
 /// Check this machine, as root, for all that the scheduler needs.
@@ -121,7 +124,10 @@ mod tests {
 
         /// The one line that the check fails with.
         fn error(&self, is_root: bool) -> String {
-            let error = format!("{:#}", check_machine(&self.0, is_root, RELEASE).unwrap_err());
+            let error = format!(
+                "{:#}",
+                check_machine(&self.0, is_root, RELEASE).unwrap_err()
+            );
             assert_eq!(error.lines().count(), 1, "{error}");
             error
         }

@@ -11,9 +11,7 @@ use anyhow::{Context, Result};
 use libbpf_rs::skel::Skel;
 use libbpf_rs::{Link, OpenObject};
 use scx_utils::compat::{SCX_OPS_KEEP_BUILTIN_IDLE, SCX_OPS_SWITCH_PARTIAL};
-use scx_utils::{
-    UserExitInfo, scx_ops_attach, scx_ops_load, scx_ops_open, uei_exited, uei_report,
-};
+use scx_utils::{UserExitInfo, scx_ops_attach, scx_ops_load, scx_ops_open, uei_exited, uei_report};
 
 use crate::bpf_skel::{BpfSkel, BpfSkelBuilder, OpenBpfSkel, types};
 use crate::options::{Options, RunQueue};
@@ -36,10 +34,7 @@ impl<'object> Scheduler<'object> {
     ///
     /// # Errors
     /// One line that says which step failed and why.
-    pub fn load(
-        options: &Options,
-        object: &'object mut MaybeUninit<OpenObject>,
-    ) -> Result<Self> {
+    pub fn load(options: &Options, object: &'object mut MaybeUninit<OpenObject>) -> Result<Self> {
         scx_utils::try_set_rlimit_infinity();
         libbpf_rs::set_print(Some((libbpf_rs::PrintLevel::Debug, log_libbpf)));
 
@@ -83,7 +78,12 @@ impl<'object> Scheduler<'object> {
     }
 
     fn counters(&self) -> Counters {
-        let bss = self.skel.maps.bss_data.as_ref().expect("the program has a .bss");
+        let bss = self
+            .skel
+            .maps
+            .bss_data
+            .as_ref()
+            .expect("the program has a .bss");
         Counters::sum(&bss.cpu_stats)
     }
 }
@@ -97,7 +97,11 @@ fn log_libbpf(_level: libbpf_rs::PrintLevel, message: String) {
 /// Set what the options ask for.
 fn configure(open: &mut OpenBpfSkel<'_>, options: &Options) -> Result<()> {
     let RunQueue::Percpu = options.runq;
-    let rodata = open.maps.rodata_data.as_mut().context("the program has no .rodata")?;
+    let rodata = open
+        .maps
+        .rodata_data
+        .as_mut()
+        .context("the program has no .rodata")?;
     rodata.slice_ns = options.slice_us * 1000;
 
     // SCX_OPS_ALLOW_QUEUED_WAKEUP stays off: a wakeup by way of an interrupt of
@@ -113,7 +117,11 @@ fn configure(open: &mut OpenBpfSkel<'_>, options: &Options) -> Result<()> {
 /// Tell the program where each CPU is.
 fn lay_out(open: &mut OpenBpfSkel<'_>) -> Result<()> {
     let layout = Topology::read()?.layout()?;
-    let rodata = open.maps.rodata_data.as_mut().context("the program has no .rodata")?;
+    let rodata = open
+        .maps
+        .rodata_data
+        .as_mut()
+        .context("the program has no .rodata")?;
 
     rodata.nr_words = layout.words as u32;
     let places: &mut [types::cpu_place; MAX_CPUS] = &mut rodata.places;

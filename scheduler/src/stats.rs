@@ -3,7 +3,6 @@
 //! What the scheduler counts. Each counter is documented here, once; every
 //! output takes its names and texts from this struct.
 
-
 use anyhow::Result;
 use scx_stats::prelude::*;
 use scx_stats_derive::Stats;

@@ -58,11 +58,7 @@ mod c {
         pub safe fn shim_frame_offset(clock: u64, offset: u64, other: u64, drift: u64) -> u64;
         pub safe fn shim_keeps_running(prev: u64, head: u64) -> bool;
         pub safe fn shim_worth_exchanging(prev: u64, waiter: u64, threshold: u64) -> bool;
-        pub safe fn shim_wakeup_preempts(
-            wakee: &Contender,
-            curr: &Contender,
-            gran: u64,
-        ) -> bool;
+        pub safe fn shim_wakeup_preempts(wakee: &Contender, curr: &Contender, gran: u64) -> bool;
     }
 }
 use c::*;
@@ -101,12 +97,25 @@ fn any_inv() -> impl Strategy<Value = u64> {
 /// Any instant, with those around the places where a u64 wraps made likely.
 fn any_vt() -> impl Strategy<Value = u64> {
     let around = |at: u64| (0..2_000_000u64).prop_map(move |d| at.wrapping_add(d).wrapping_sub(MS));
-    prop_oneof![any::<u64>(), around(0), around(1 << 63), around(1 << 62), around(1 << 32)]
+    prop_oneof![
+        any::<u64>(),
+        around(0),
+        around(1 << 63),
+        around(1 << 62),
+        around(1 << 32)
+    ]
 }
 
 /// Any duration in ns, from none to more than the machine will be up.
 fn any_ns() -> impl Strategy<Value = u64> {
-    prop_oneof![any::<u64>(), 0..10 * MS, 0..1u64 << 40, Just(0), Just(u64::MAX), Just(1 << 63)]
+    prop_oneof![
+        any::<u64>(),
+        0..10 * MS,
+        0..1u64 << 40,
+        Just(0),
+        Just(u64::MAX),
+        Just(1 << 63)
+    ]
 }
 
 fn contender() -> impl Strategy<Value = Contender> {

@@ -7,8 +7,19 @@ from typing import Any
 
 import pytest
 
-from heddle_lab.job import KillScheduler, KillStep, Read, SchedulerCommand, SchedulerStart, SchedulerStop
-from heddle_lab.job import Sleep, Step, Trace, WaitStep, Write
+from heddle_lab.job import (
+    KillScheduler,
+    KillStep,
+    Read,
+    SchedulerCommand,
+    SchedulerStart,
+    SchedulerStop,
+    Sleep,
+    Step,
+    Trace,
+    WaitStep,
+    Write,
+)
 from heddle_lab.results import Results
 from tests.conftest import Boot
 
@@ -54,9 +65,7 @@ VERIFIER_LIMIT = 1_000_000
 
 def test_loads_far_below_the_limits_of_the_verifier(boot: Boot, record_property: Callable[[str, object], None]) -> None:
     """What the verifier went through is recorded: pytest prints it in its summary."""
-    verbose = SchedulerCommand(name="verbose", argv=[PROGRAM, "-v"])
-    start = Step(name="start", action=SchedulerStart(scheduler=verbose))
-    results = boot([start, Step(name="stop", action=SchedulerStop())]).check()
+    results = boot([Step(name="stop", action=SchedulerStop())], sched=f"verbose={HEDDLE} -v").check()
     said = results.of("scheduler")[-1]["stderr"]
     costs = {name: int(insns) for name, insns in re.findall(r"verifier: heddle_(\w+): (\d+) instructions", said)}
     record_property(f"instructions verified on {boot.kernel}", costs)

@@ -1,0 +1,61 @@
+"""The table in Markdown: `table.md` beside the other results, and a block of a page."""
+
+from pathlib import Path
+
+from heddle_lab import files
+from heddle_lab.comparison import Row
+from heddle_lab.errors import HeddleError
+
+NAME = "table.md"
+
+_COLUMNS = ("workload", "metric", "baseline", "candidate", "difference", "95 % interval", "verdict")
+_ARROW = {"higher": "↑", "lower": "↓"}
+_BEGIN, _END = "<!-- {name}:begin -->\n", "<!-- {name}:end -->"
+
+
+def render(rows: list[Row], command: str) -> str:
+    """Return one table per machine, kernel and pair of schedulers, under the command that makes them."""
+    groups: dict[tuple[str, str, str, str], list[Row]] = {}
+    for row in rows:
+        groups.setdefault((row.machine, row.kernel, row.baseline, row.candidate), []).append(row)
+    return f"`{command}`\n" + "".join(f"\n{_table(group)}" for group in groups.values())
+
+
+def insert(page: Path, name: str, text: str) -> None:
+    """Replace what stands between the marks `<!-- NAME:begin -->` and `<!-- NAME:end -->` of a page.
+
+    Raises:
+        HeddleError: the page cannot be read or written, or it lacks the marks.
+    """
+    begin, end = _BEGIN.format(name=name), _END.format(name=name)
+    try:
+        old = page.read_text(encoding="utf-8")
+    except OSError as error:
+        raise HeddleError(f"cannot read {page}: {error.strerror}") from error
+    head, found_begin, rest = old.partition(begin)
+    _, found_end, tail = rest.partition(end)
+    if not (found_begin and found_end):
+        raise HeddleError(f"{page} has no lines '{begin.strip()}' and '{end}' to put the table between")
+    files.write_text(page, f"{head}{begin}{text}{end}{tail}")
+
+
+def _table(rows: list[Row]) -> str:
+    first = rows[0]
+    headings = [first.baseline if c == "baseline" else first.candidate if c == "candidate" else c for c in _COLUMNS]
+    lines = [
+        f"{first.machine}, Linux {first.kernel}, {first.result.pairs} paired seeds:",
+        "",
+        _line(headings),
+        _line(["---", "---", "--:", "--:", "--:", "--:", "---"]),
+        *(_line(_cells(row)) for row in rows),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _cells(row: Row) -> list[str]:
+    numbers = [row.baseline_median, row.candidate_median, row.effect, row.interval]
+    return [row.point, f"{row.metric} {_ARROW[row.better]}", *numbers, row.verdict.value]
+
+
+def _line(cells: list[str]) -> str:
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
