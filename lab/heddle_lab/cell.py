@@ -3,7 +3,7 @@
 import hashlib
 from typing import Any
 
-from heddle_lab import hashing, image, paths, vm
+from heddle_lab import hashing, image, paths, tracing, vm
 from heddle_lab.job import Job, Sleep, Step
 from heddle_lab.kernels import Kernel
 from heddle_lab.machine import Machine
@@ -28,11 +28,16 @@ class Cell(Model):
     params: dict[str, Value]
     """all parameters of the workload, defaults included"""
     seed: int
+    traced: bool = False
+    """the twin of the cell that is not: sched tracepoints are recorded while the measured step runs"""
+    variant: str = ""
+    """how the machine's model was varied (`robust`); empty: not at all"""
 
     @property
     def label(self) -> str:
         """What the cell is, for progress lines and errors."""
-        return f"{self.point} {self.kernel.name} {self.scheduler.name} seed {self.seed}"
+        more = [self.variant] * bool(self.variant) + ["traced"] * self.traced
+        return " ".join([self.point, self.kernel.name, self.scheduler.name, f"seed {self.seed}", *more])
 
     @property
     def point(self) -> str:
@@ -43,7 +48,18 @@ class Cell(Model):
         """Return the job for the guest's agent: the seed's start offset, then the workload's steps."""
         offset = Step(name=OFFSET_STEP, action=Sleep(ns=start_offset_ns(self.seed)))
         steps = self.workload.job_steps(self.params, self.machine, self.seed)
+        if self.traced:
+            steps = tracing.steps(steps, self.measured_step, self.machine, self.kernel.release)
         return Job(seed=self.seed, scheduler=self.scheduler.command(), steps=[offset, *steps])
+
+    @property
+    def measured_step(self) -> str:
+        """The step whose time and counters are the cell's: that of the workload's first metric."""
+        return self.workload.metrics[0].step
+
+    def twin(self) -> "Cell":
+        """Return this cell with its measured step recorded."""
+        return self.model_copy(update={"traced": True})
 
     def guest(self) -> vm.Guest:
         """Return what to boot."""

@@ -74,6 +74,8 @@ def cli(debug: bool) -> None:
 @click.option("--jobs", type=click.IntRange(1), metavar="N", help="Guests at a time; default: one per core.")
 @click.option("--dask", "dask_address", metavar="ADDR", help="A Dask scheduler, such as tcp://host:8786.")
 @click.option("--out", type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help="Default: out/EXPERIMENT.")
+@click.option("--trace", is_flag=True, help="Measure waits, waste and lag from tracepoints, in a second boot per cell.")
+@click.option("--robust", is_flag=True, help="Vary the model; a sign that does not survive is no difference.")
 @click.option("--fresh", is_flag=True, help="Measure again what was measured before, and insist on the same result.")
 def run(
     file: str | None,
@@ -86,6 +88,8 @@ def run(
     jobs: int | None,
     dask_address: str | None,
     out: Path | None,
+    trace: bool,
+    robust: bool,
     fresh: bool,
 ) -> int:
     """Measure an experiment (a name, a .toml file, or --workload alone) and compare its schedulers."""
@@ -96,20 +100,26 @@ def run(
         workloads=list(workloads),
         params=dict(workload.parse_param(text) for text in params),
         seeds=seeds,
+        trace=trace,
+        robust=robust,
     )
     wanted = overrides.apply(experiment.load(file) if file else None)
     cells = wanted.cells()
-    with Reporter(len(cells)) as reporter:
+    boots = [boot for cell in cells for boot in ((cell, cell.twin()) if wanted.trace else (cell,))]
+    with Reporter(len(boots)) as reporter:
         runner = Runner(Store(paths.cells()), jobs=jobs, dask_address=dask_address, fresh=fresh, report=reporter.show)
-        outcome = runner.run(cells)
+        outcome = runner.run(boots)
     folder = out or Path("out") / wanted.name
     return _conclude(wanted, cells, outcome, folder)
 
 
 def _conclude(wanted: Experiment, cells: list[Cell], outcome: Outcome, folder: Path) -> int:
     """Write and print what was measured, then say what was not; return the exit status."""
+    found = outcome.results
     measured = [
-        resultfile.from_cell(cell, outcome.results[key]) for cell in cells if (key := cell.key()) in outcome.results
+        resultfile.from_cell(cell, found[key], found.get(cell.twin().key()) if wanted.trace else None)
+        for cell in cells
+        if (key := cell.key()) in found
     ]
     if measured:
         command = f"bin/heddle {shlex.join(sys.argv[1:])}"
@@ -144,7 +154,7 @@ def _publish(folder: Path, cells: list[CellResult], about: resultfile.About) -> 
     rows = comparison.schedulers(cells)
     console = _console()
     if rows:
-        table.show(rows, console)
+        table.show(rows, cells, console)
     else:
         table.show_single(cells, console)
     page = folder / html.NAME
@@ -174,8 +184,9 @@ def report(folder: Path, into: Path | None) -> None:
 @click.argument("after", type=click.Path(path_type=Path), metavar="DIR")
 def compare_runs(before: Path, after: Path) -> int:
     """Compare two runs of the same cells; exit status 1 if the second is significantly worse anywhere."""
-    rows = compare.rows(resultfile.read(before), resultfile.read(after))
-    table.show(rows, _console())
+    runs = resultfile.read(before), resultfile.read(after)
+    rows = compare.rows(*runs)
+    table.show(rows, [*runs[0], *runs[1]], _console())
     lost = compare.losses(rows)
     click.echo(f"{len(lost)} of {len(rows)} rows are worse" if lost else f"none of {len(rows)} rows is worse")
     return 1 if lost else 0

@@ -3,6 +3,8 @@
 import statistics
 from collections.abc import Callable, Hashable, Iterator
 
+import numpy as np
+
 from heddle_lab import provenance, stats, units
 from heddle_lab.resultfile import CellResult
 from heddle_lab.stats import Paired, Verdict
@@ -31,10 +33,14 @@ class Row(Model):
     """one per seed"""
     candidate_values: list[float]
     seeds: list[int]
+    flags: list[str]
+    """of `heddle run`, such as `--trace`"""
     result: Paired
     corrected_p: float
     """Holm over all rows of the table"""
     verdict: Verdict
+    fragile: list[str] = []
+    """variants of the model in which the effect has not the sign that it has here; with any, there is no verdict"""
 
     @property
     def baseline_median(self) -> str:
@@ -58,31 +64,73 @@ class Row(Model):
 
     def show(self, effect: float) -> str:
         """Return an effect on this row's scale as text."""
-        return units.percent(effect) if self.result.relative else units.quantity(effect, self.unit)
+        return units.percent(effect) if self.result.relative else units.difference(effect, self.unit)
 
     def command(self) -> str:
         """Return the command that measures this row again."""
-        return provenance.command(self.machine, self.kernel, self.workload, self.params, self.scheds, max(self.seeds))
+        return provenance.command(
+            self.machine, self.kernel, self.workload, self.params, self.scheds, max(self.seeds), self.flags
+        )
 
 
 def schedulers(cells: list[CellResult]) -> list[Row]:
     """Compare every scheduler with the first one, on the same machine, kernel, point and seeds."""
     names = list(dict.fromkeys(cell.sched for cell in cells))
-    of = {name: [cell for cell in cells if cell.sched == name] for name in names}
-    rows = [
-        row
-        for name in names[1:]
-        for pairs in _paired(of[names[0]], of[name], _place)
-        for row in _rows(pairs, names[0], name)
-    ]
-    return _judged(rows, cells)
+
+    def rows(of_model: list[CellResult]) -> list[Row]:
+        of = {name: [cell for cell in of_model if cell.sched == name] for name in names}
+        return [
+            row
+            for name in names[1:]
+            for pairs in _paired(of[names[0]], of[name], _place)
+            for row in _rows(pairs, names[0], name)
+        ]
+
+    judged = _judged(rows(_of_variant(cells, "")), cells)
+    return _robust(judged, {name: rows(_of_variant(cells, name)) for name in _variants(cells)})
 
 
 def runs(before: list[CellResult], after: list[CellResult]) -> list[Row]:
     """Compare two runs of the same cells, scheduler by scheduler."""
-    groups = _paired(before, after, lambda cell: (cell.sched, *_place(cell)))
-    rows = _judged([row for pairs in groups for row in _rows(pairs, "before", "after")], before)
-    return [row.model_copy(update={"point": f"{row.point} ({row.scheds[0].partition('=')[0]})"}) for row in rows]
+
+    def rows(variant: str) -> list[Row]:
+        left, right = _of_variant(before, variant), _of_variant(after, variant)
+        groups = _paired(left, right, lambda cell: (cell.sched, *_place(cell)))
+        return [row for pairs in groups for row in _rows(pairs, "before", "after")]
+
+    judged = _judged(rows(""), before)
+    kept = _robust(judged, {name: rows(name) for name in _variants(before) if name in _variants(after)})
+    return [row.model_copy(update={"point": f"{row.point} ({row.scheds[0].partition('=')[0]})"}) for row in kept]
+
+
+def _robust(rows: list[Row], varied: dict[str, list[Row]]) -> list[Row]:
+    """Return the rows with those verdicts alone whose sign stands in every variation of the model.
+
+    Args:
+        rows: judged.
+        varied: by variation, the same comparisons; one that is missing does not confirm anything.
+    """
+    signs = {name: {_identity(row): np.sign(row.result.effect) for row in others} for name, others in varied.items()}
+    kept = []
+    for row in rows:
+        sign = np.sign(row.result.effect)
+        fragile = [name for name, known in signs.items() if known.get(_identity(row)) != sign]
+        lost = {"fragile": fragile, "verdict": Verdict.NO_DIFFERENCE}
+        kept.append(row.model_copy(update=lost) if fragile and row.verdict is not Verdict.NO_DIFFERENCE else row)
+    return kept
+
+
+def _identity(row: Row) -> tuple[Hashable, ...]:
+    point = (row.machine, row.kernel, row.workload, tuple(sorted(row.params.items())))
+    return (*point, row.metric, row.baseline, row.candidate, *row.scheds)
+
+
+def _variants(cells: list[CellResult]) -> list[str]:
+    return list(dict.fromkeys(cell.variant for cell in cells if cell.variant))
+
+
+def _of_variant(cells: list[CellResult], variant: str) -> list[CellResult]:
+    return [cell for cell in cells if cell.variant == variant]
 
 
 Pair = tuple[CellResult, CellResult]
@@ -109,9 +157,13 @@ def _rows(pairs: list[Pair], baseline: str, candidate: str) -> Iterator[Row]:
     first, other = pairs[0]
     scheds = [cell.provenance["sched_option"] for cell in (first, other)]
     for metric, about in first.provenance["metrics"].items():
-        before = [left.metrics[metric] for left, _ in pairs]
-        after = [right.metrics[metric] for _, right in pairs]
-        result = stats.paired(before, after)
+        # A seed whose traced twin failed has no value of what is measured there.
+        whole = [(left, right) for left, right in pairs if metric in left.metrics and metric in right.metrics]
+        if not whole:
+            continue
+        before = [left.metrics[metric] for left, _ in whole]
+        after = [right.metrics[metric] for _, right in whole]
+        result = stats.paired(before, after, share=about["unit"] == units.SHARE)
         yield Row(
             machine=first.machine,
             kernel=first.kernel,
@@ -126,7 +178,8 @@ def _rows(pairs: list[Pair], baseline: str, candidate: str) -> Iterator[Row]:
             scheds=list(dict.fromkeys(scheds)),
             baseline_values=before,
             candidate_values=after,
-            seeds=[left.seed for left, _ in pairs],
+            seeds=[left.seed for left, _ in whole],
+            flags=first.provenance["flags"],
             result=result,
             corrected_p=result.p,
             verdict=Verdict.NO_DIFFERENCE,

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from heddle_lab import kernels, machine, paths, scheduler, tomlfile, workload
+from heddle_lab import kernels, machine, paths, robust, scheduler, tomlfile, workload
 from heddle_lab.cell import Cell
 from heddle_lab.errors import HeddleError
 from heddle_lab.tomlfile import Model
@@ -40,11 +40,16 @@ class Experiment(Model):
     workloads: Annotated[list[WorkloadPoint], Field(min_length=1)]
     seeds: Annotated[int, Field(ge=1, le=1000)] = DEFAULT_SEEDS
     """seeds 1..N, the same for every scheduler"""
+    trace: bool = False
+    """each cell once more with sched tracepoints recorded, for the measures that need them (`tracing`)"""
+    robust: bool = False
+    """each cell once more for every variation of the machine's model (`robust`)"""
 
     def cells(self) -> list[Cell]:
-        """Return all cells; those that a first look needs most come first.
+        """Return all cells but the traced twins; those that a first look needs most come first.
 
-        Seeds are the outermost loop: after an interruption every comparison has its first pairs.
+        Seeds are the outermost loop: after an interruption every comparison has its first pairs. Variations of the
+        model come after all seeds of the model itself.
 
         Raises:
             HeddleError: a name is unknown, a file wrong, or a scheduler cannot start in the image.
@@ -56,12 +61,24 @@ class Experiment(Model):
         points = [(load, load.parameters(params)) for load, params in self._points()]
         for contestant, (load, _) in product(contestants, points):
             contestant.check(tuple(load.layers))
-        return [
-            Cell(machine=box, kernel=system, scheduler=contestant, workload=load, params=params, seed=seed)
-            for seed, box, system, (load, params), contestant in product(
-                range(1, self.seeds + 1), boxes, systems, points, contestants
+        models = [("", box) for box in boxes]
+        if self.robust:
+            models += [model for box in boxes for model in robust.variants(box).items()]
+        cells = [
+            Cell(
+                machine=box,
+                kernel=system,
+                scheduler=contestant,
+                workload=load,
+                params=params,
+                seed=seed,
+                variant=variant,
+            )
+            for seed, (variant, box), system, (load, params), contestant in product(
+                range(1, self.seeds + 1), models, systems, points, contestants
             )
         ]
+        return sorted(cells, key=lambda cell: bool(cell.variant))
 
     def _points(self) -> list[tuple[workload.Workload, dict[str, Value]]]:
         return [(workload.load(point.name), params) for point in self.workloads for params in point.sweep()]
@@ -85,6 +102,8 @@ class Overrides(Model):
     workloads: list[str] = []
     params: dict[str, Value] = {}
     seeds: int | None = None
+    trace: bool = False
+    robust: bool = False
 
     def apply(self, base: Experiment | None) -> Experiment:
         """Return the experiment to run.
@@ -104,6 +123,8 @@ class Overrides(Model):
             "schedulers": self.schedulers or base.schedulers,
             "workloads": [self._turn(point) for point in points],
             "seeds": base.seeds if self.seeds is None else self.seeds,
+            "trace": self.trace or base.trace,
+            "robust": self.robust or base.robust,
         }
         self._refuse_unused(points)
         return tomlfile.validate(base.model_dump() | changes, Experiment, "command line")

@@ -45,6 +45,12 @@ class Kernel(Model):
         return unpacked if unpacked.exists() else self.image
 
 
+def version(release: str) -> tuple[int, int]:
+    """Return the first two numbers of a release such as `6.18.15+deb13-cloud-amd64`."""
+    numbers = re.match(r"(\d+)\.(\d+)", release)
+    return (int(numbers[1]), int(numbers[2])) if numbers else (0, 0)
+
+
 def known() -> dict[str, str]:
     """Return short names and releases of the kernels in the cache."""
     index = paths.kernel_index()

@@ -32,8 +32,14 @@ def versions() -> dict[str, str | None]:
     return {"commit": commit(), **{name: metadata.version(name) for name in ("numpy", "scipy")}}
 
 
-def of_cell(cell: Cell) -> dict[str, Any]:
-    """Return a cell's provenance: key, inputs with hashes, versions, units, sources, the command that repeats it."""
+def of_cell(cell: Cell, flags: list[str], judged: dict[str, dict[str, str]]) -> dict[str, Any]:
+    """Return a cell's provenance: key, inputs with hashes, versions, units, sources, the command that repeats it.
+
+    Args:
+        cell: the cell.
+        flags: of `heddle run`, that it took to measure the cell and its twin.
+        judged: unit and direction of metrics beside the workload's own that are compared.
+    """
     return {
         "cell": cell.key(),
         "inputs": cell.inputs(),
@@ -45,7 +51,9 @@ def of_cell(cell: Cell) -> dict[str, Any]:
             cell.params,
             [cell.scheduler.option],
             cell.seed,
+            flags,
         ),
+        "flags": flags,
         "sched_option": cell.scheduler.option,
         "kernel_release": cell.kernel.release,
         "machine_source": cell.machine.source,
@@ -54,11 +62,20 @@ def of_cell(cell: Cell) -> dict[str, Any]:
             metric.name: {"unit": metric.unit, "better": metric.better}
             for metric in cell.workload.metrics
             if metric.judged
-        },
+        }
+        | judged,
     }
 
 
-def command(machine: str, kernel: str, workload: str, params: dict[str, Any], scheds: list[str], seeds: int) -> str:
+def command(
+    machine: str,
+    kernel: str,
+    workload: str,
+    params: dict[str, Any],
+    scheds: list[str],
+    seeds: int,
+    flags: list[str],
+) -> str:
     """Return the command that measures one point again.
 
     Args:
@@ -68,8 +85,9 @@ def command(machine: str, kernel: str, workload: str, params: dict[str, Any], sc
         params: the workload's parameters.
         scheds: schedulers as `--sched` takes them.
         seeds: number of seeds.
+        flags: such as `--trace`.
     """
     words = ["bin/heddle", "run", "--machine", machine, "--kernel", kernel, "--workload", workload]
     words += [word for name, value in params.items() for word in ("--param", f"{name}={value}")]
     words += [word for sched in scheds for word in ("--sched", sched)]
-    return shlex.join([*words, "--seeds", str(seeds)])
+    return shlex.join([*words, "--seeds", str(seeds), *flags])

@@ -6,9 +6,10 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from heddle_lab import files, provenance
+from heddle_lab import files, provenance, tracing
 from heddle_lab.cell import Cell
 from heddle_lab.errors import HeddleError
+from heddle_lab.measures import switches
 from heddle_lab.results import Results
 from heddle_lab.tomlfile import Model
 from heddle_lab.workload import Value
@@ -31,6 +32,8 @@ class CellResult(Model):
     workload: str
     params: dict[str, Value]
     seed: int
+    variant: str = ""
+    """how the machine's model was varied for `--robust`; empty: not at all"""
     metrics: dict[str, int | float]
     counters: dict[str, Any]
     """differences of the kernel's counters over the measured step"""
@@ -45,17 +48,36 @@ class About(Model):
     """what was typed"""
 
 
-def from_cell(cell: Cell, results: Results) -> CellResult:
+def from_cell(cell: Cell, results: Results, traced: Results | None = None) -> CellResult:
     """Return what the file says of a cell.
 
+    Args:
+        cell: the cell.
+        results: what it reported.
+        traced: what its traced twin reported; none: there is no twin.
+
     Raises:
-        HeddleError: the output lacks a metric.
+        HeddleError: the output lacks a metric, or the trace lacks events.
     """
-    measured = results.step(cell.workload.metrics[0].step)
+    measured = results.step(cell.measured_step)
+    own = cell.workload.measure(results, cell.params, cell.machine)
     metrics: dict[str, int | float] = {"elapsed_ns": measured.elapsed_ns}
-    metrics |= cell.workload.measure(results, cell.params, cell.machine)
-    if isinstance(measured.counters.get("switches"), int):
+    if "switches" in measured.counters:
         metrics["switches"] = measured.counters["switches"]
+    if "interrupts" in measured.counters:
+        metrics["ipis"] = switches.ipis(measured.counters["interrupts"])
+    flags, judged = [], {}
+    if traced:
+        metrics |= tracing.measure(traced, cell.job(), cell.measured_step, cell.machine)
+        metrics[tracing.PERTURBATION] = traced.step(cell.measured_step).elapsed_ns / measured.elapsed_ns - 1
+        judged = {
+            name: {"unit": about.unit, "better": about.better}
+            for name, about in tracing.METRICS.items()
+            if about.judged and name in metrics and name not in own
+        }
+        flags.append("--trace")
+    if cell.variant:
+        flags.append("--robust")
     return CellResult(
         machine=cell.machine.name,
         kernel=cell.kernel.name,
@@ -63,9 +85,10 @@ def from_cell(cell: Cell, results: Results) -> CellResult:
         workload=cell.workload.name,
         params=cell.params,
         seed=cell.seed,
-        metrics=metrics | {"virtual_ns": results.virtual_ns, WALL_METRIC: results.wall_s},
+        variant=cell.variant,
+        metrics=metrics | own | {"virtual_ns": results.virtual_ns, WALL_METRIC: results.wall_s},
         counters=measured.counters,
-        provenance=provenance.of_cell(cell),
+        provenance=provenance.of_cell(cell, flags, judged),
     )
 
 

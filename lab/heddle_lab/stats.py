@@ -15,6 +15,8 @@ The rule, for each row of a table (one metric of one workload point, n seeds run
 5. The verdict is "better" or "worse" only if the interval excludes 0 AND the corrected p is below 0.05 AND the
    median ratio differs from 1 by at least the smallest effect worth a word. Otherwise it is "no difference",
    which means: not shown, not: shown to be equal.
+6. A metric that is itself a part of the CPU time (wasted idle, share error) is compared by difference, in points,
+   and needs one point: twice nothing is nothing.
 """
 
 from collections.abc import Sequence
@@ -57,14 +59,17 @@ class Paired(Model):
     high: float
     p: float
     """two-sided, not corrected"""
+    smallest: float
+    """an effect nearer to 0 is no finding"""
 
 
-def paired(baseline: Sequence[float], candidate: Sequence[float]) -> Paired:
+def paired(baseline: Sequence[float], candidate: Sequence[float], *, share: bool = False) -> Paired:
     """Compare two schedulers over the same seeds.
 
     Args:
         baseline: one value per seed.
         candidate: the values of the same seeds, in the same order.
+        share: the values are parts of a whole, 0..1: compared by difference.
 
     Raises:
         ValueError: the lengths differ or there is no pair.
@@ -72,11 +77,19 @@ def paired(baseline: Sequence[float], candidate: Sequence[float]) -> Paired:
     if len(baseline) != len(candidate) or not baseline:
         raise ValueError(f"{len(baseline)} and {len(candidate)} values are not pairs")
     base, cand = np.asarray(baseline, float), np.asarray(candidate, float)
-    relative = bool(np.all(base > 0) and np.all(cand > 0))
+    relative = not share and bool(np.all(base > 0) and np.all(cand > 0))
     effects = cand / base - 1 if relative else cand - base
     low, high = interval(effects)
     p = _p_value(np.log(cand / base) if relative else effects)
-    return Paired(pairs=len(effects), relative=relative, effect=float(np.median(effects)), low=low, high=high, p=p)
+    return Paired(
+        pairs=len(effects),
+        relative=relative,
+        effect=float(np.median(effects)),
+        low=low,
+        high=high,
+        p=p,
+        smallest=SMALLEST_EFFECT if relative or share else 0.0,
+    )
 
 
 def interval(sample: NDArray[np.float64]) -> tuple[float, float]:
@@ -91,7 +104,9 @@ def interval(sample: NDArray[np.float64]) -> tuple[float, float]:
         method="percentile",
         rng=np.random.default_rng(_BOOTSTRAP_SEED),
     )
-    return float(result.confidence_interval.low), float(result.confidence_interval.high)
+    # Between two resamples the library interpolates, and rounds: an end may miss the extreme by a bit.
+    ends = np.clip(result.confidence_interval, sample.min(), sample.max())
+    return float(ends[0]), float(ends[1])
 
 
 def _p_value(sample: NDArray[np.float64]) -> float:
@@ -126,6 +141,6 @@ def verdict(result: Paired, corrected_p: float, better: str) -> Verdict:
         better: `higher` or `lower`, the direction in which the metric improves.
     """
     shown = (result.low > 0 or result.high < 0) and corrected_p < ALPHA
-    if not shown or (result.relative and abs(result.effect) < SMALLEST_EFFECT):
+    if not shown or abs(result.effect) < result.smallest:
         return Verdict.NO_DIFFERENCE
     return Verdict.BETTER if (result.effect > 0) == (better == "higher") else Verdict.WORSE

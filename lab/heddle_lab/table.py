@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from heddle_lab import units
+from heddle_lab import tracing, units
 from heddle_lab.comparison import Row
 from heddle_lab.resultfile import CellResult
 from heddle_lab.stats import Verdict
@@ -23,16 +23,35 @@ FOOTNOTE = (
 )
 
 
-def show(rows: list[Row], console: Console) -> None:
-    """Print one table per machine and kernel, and the rule of the verdicts.
+def perturbation(cells: list[CellResult]) -> str:
+    """Return the line that says how much tracing changed the traced twins; empty if there were none."""
+    found = [cell.metrics[tracing.PERTURBATION] for cell in cells if tracing.PERTURBATION in cell.metrics]
+    if not found:
+        return ""
+    middle, most = units.percent(statistics.median(found)), units.percent(max(found, key=abs))
+    names = ", ".join(name for name, about in tracing.METRICS.items() if about.judged)
+    return (
+        f"{names}: from boots of their own with tracepoints recorded, "
+        f"whose elapsed_ns differed by {middle} (median; at most {most}). All else comes from boots without."
+    )
 
-    The text depends on the rows alone: no wall time, no date.
+
+def show(rows: list[Row], cells: list[CellResult], console: Console) -> None:
+    """Print one table per machine and kernel, the rule of the verdicts, and what tracing changed.
+
+    The text depends on rows and cells alone: no wall time, no date.
     """
     for machine, kernel in dict.fromkeys((row.machine, row.kernel) for row in rows):
         group = [row for row in rows if (row.machine, row.kernel) == (machine, kernel)]
         console.print(_table(group, f"{machine}, Linux {kernel}, {group[0].result.pairs} paired seeds"))
     if rows:
         console.print(FOOTNOTE, style="dim", highlight=False)
+    if line := perturbation(cells):
+        console.print(line, style="dim", highlight=False)
+    for row in rows:
+        if row.fragile:
+            what = f"{row.point} {row.metric}: its sign depends on the model ({', '.join(row.fragile)})"
+            console.print(what, style="dim", highlight=False)
 
 
 def show_single(cells: list[CellResult], console: Console) -> None:
@@ -57,7 +76,7 @@ def _table(rows: list[Row], title: str) -> Table:
     several = len({row.candidate for row in rows}) > 1
     table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", title_style="bold", pad_edge=False)
     table.add_column("workload", overflow="fold")
-    table.add_column("metric", overflow="fold")
+    table.add_column("metric", no_wrap=True)
     if several:
         table.add_column("scheduler")
     for heading in (

@@ -3,11 +3,16 @@
 import math
 
 _TIME = (("s", 1e9), ("ms", 1e6), ("µs", 1e3), ("ns", 1.0))
+SHARE = "of CPU time"
+"""unit of a part of the CPU time, 0..1; shown in percent"""
+
 _SI = (("G", 1e9), ("M", 1e6), ("k", 1e3), ("", 1.0))
 
 
 def quantity(value: float, unit: str) -> str:
     """Return a value with its unit, four significant digits, such as `12.35 ms` or `1.2 k requests/s`."""
+    if unit == SHARE:
+        return f"{digits(value * 100)} %"
     if unit == "ns":
         name, factor = next(((n, f) for n, f in _TIME if abs(value) >= f), _TIME[-1])
         return f"{digits(value / factor)} {name}"
@@ -29,3 +34,9 @@ def percent(fraction: float) -> str:
     """Return a change with its sign, such as `+3.1 %`; a minus is a minus."""
     text = f"{fraction * 100:+.1f}"
     return f"{'±0.0' if text in ('+0.0', '-0.0') else text.replace('-', '−')} %"
+
+
+def difference(value: float, unit: str) -> str:
+    """Return a difference of two values with its sign; parts of the CPU time differ by percentage points."""
+    text = f"{value * 100:+.2f} points" if unit == SHARE else f"{'+' if value > 0 else ''}{quantity(value, unit)}"
+    return text.replace("-", "−")

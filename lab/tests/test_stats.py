@@ -132,3 +132,14 @@ def test_holm_never_lowers_and_keeps_the_order(p: list[float]) -> None:
 
 def test_holm_by_hand() -> None:
     assert stats.holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
+
+
+def test_parts_of_the_time_are_compared_by_points_and_need_one() -> None:
+    base = [0.010, 0.011, 0.012, 0.010, 0.011]
+    little = stats.paired(base, [value / 4 for value in base], share=True)
+    assert not little.relative
+    assert little.high < 0
+    assert stats.verdict(little, 0.0, "lower") is Verdict.NO_DIFFERENCE
+    much = stats.paired(base, [value * 1.1 + 0.02 for value in base], share=True)
+    assert much.effect == pytest.approx(0.0211)
+    assert stats.verdict(much, 0.0, "lower") is Verdict.WORSE

@@ -5,6 +5,7 @@ timeline    who ran when and who waited when; affinity says where a task may run
 idle        wasted idle                  latency     wakeup to run
 fluid       the ideal fair share         fairness    lag and share error against it
 switches    counts, migrations by distance
-cost        instructions in the scheduler per switch, and what tracing itself costs
+cost        instructions in the scheduler per switch, and what recording costs
+groups      which cgroup a task is in
 perfetto    a file for ui.perfetto.dev   drawing     an SVG of an interval
 """

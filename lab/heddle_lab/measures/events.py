@@ -24,6 +24,12 @@ class Kind(IntEnum):
     AFFINITY = 8
     OTHER = 9
     """any other: tells which task is on the CPU"""
+    SCHEDULE_ENTRY = 10
+    """of __schedule()"""
+    SCHEDULE_EXIT = 11
+    """seen by the task that was switched to"""
+    CGROUP = 12
+    """a task was moved to another cgroup"""
 
 
 NAMES = {
@@ -36,6 +42,9 @@ NAMES = {
     "sched_process_exec": Kind.EXEC,
     "sched_process_exit": Kind.EXIT,
     "affinity": Kind.AFFINITY,
+    "schedule_entry": Kind.SCHEDULE_ENTRY,
+    "schedule_exit": Kind.SCHEDULE_EXIT,
+    "cgroup_attach_task": Kind.CGROUP,
 }
 
 # The bits of sched_switch's prev_state (include/trace/events/sched.h, __trace_sched_switch_state).
@@ -60,13 +69,16 @@ class Events:
     pid: Ints
     """whom it is about: the switch's next task, the woken, the migrated, the child"""
     value: Ints
-    """switch: state of the previous task; wakeups: target CPU; migration: destination; affinity: index into masks"""
+    """switch: state of the previous task; wakeups: target CPU; migration: destination; affinity: index into masks;
+    cgroup: index into paths"""
     prio: Ints
     """kernel priority of `pid`: below 100 is real time, 120 is nice 0"""
     comms: dict[int, str] = field(default_factory=dict)
     """pid -> last name seen"""
     masks: tuple[int, ...] = ()
     """affinity masks, bit i for CPU i"""
+    paths: tuple[str, ...] = ()
+    """of cgroups, from the root `/`"""
     cpus: int = 1
     """number of CPUs of the machine"""
 
@@ -100,7 +112,11 @@ COLUMNS = ("time_ns", "cpu", "kind", "current", "pid", "value", "prio")
 
 
 def merge(
-    columns: list[dict[str, Ints]], comms: dict[int, str], masks: tuple[int, ...] = (), cpus: int | None = None
+    columns: list[dict[str, Ints]],
+    comms: dict[int, str],
+    masks: tuple[int, ...] = (),
+    cpus: int | None = None,
+    paths: tuple[str, ...] = (),
 ) -> Events:
     """Return events made of several batches, sorted by time.
 
@@ -109,6 +125,7 @@ def merge(
         comms: pid -> name.
         masks: affinity masks that `value` of affinity events points into.
         cpus: number of CPUs; none: as many as occur.
+        paths: cgroups that `value` of cgroup events points into.
     """
     whole = {
         name: np.concatenate([np.asarray(batch[name], dtype=np.int64) for batch in columns])
@@ -119,5 +136,9 @@ def merge(
     order = np.argsort(whole["time_ns"], kind="stable")
     seen = int(whole["cpu"].max(initial=0)) + 1
     return Events(
-        **{name: column[order] for name, column in whole.items()}, comms=comms, masks=masks, cpus=max(seen, cpus or 1)
+        **{name: column[order] for name, column in whole.items()},
+        comms=comms,
+        masks=masks,
+        paths=paths,
+        cpus=max(seen, cpus or 1),
     )

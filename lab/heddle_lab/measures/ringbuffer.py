@@ -124,13 +124,14 @@ def parse(pages: dict[int, bytes], formats: list[Format]) -> Events:
         formats: of the tracepoints that may occur; others count as `Kind.OTHER`.
     """
     masks: dict[int, int] = {}
+    paths: dict[str, int] = {}
     names = Names()
     batches = []
     cpus = max(pages, default=0) + 1
     for cpu, data in sorted(pages.items()):
         times, offsets = _records(data)
-        batches.append(_Decoder(data, offsets, cpus, names, masks).columns(times, cpu, formats))
-    return events.merge(batches, names.comms(), tuple(masks), cpus)
+        batches.append(_Decoder(data, offsets, cpus, names, masks, paths).columns(times, cpu, formats))
+    return events.merge(batches, names.comms(), tuple(masks), cpus, tuple(paths))
 
 
 def _records(data: bytes) -> tuple[Ints, Ints]:
@@ -176,12 +177,15 @@ def _page_records(words: "memoryview[int]", page: int, times: list[int], offsets
 class _Decoder:
     """Turns the records of one CPU into columns."""
 
-    def __init__(self, data: bytes, offsets: Ints, cpus: int, names: Names, masks: dict[int, int]) -> None:
+    def __init__(
+        self, data: bytes, offsets: Ints, cpus: int, names: Names, masks: dict[int, int], paths: dict[str, int]
+    ) -> None:
         self._bytes = np.frombuffer(data, dtype=np.uint8)
         self._offsets = offsets
         self._cpus = cpus
         self._names = names
         self._masks = masks
+        self._paths = paths
 
     def columns(self, times: Ints, cpu: int, formats: list[Format]) -> dict[str, Ints]:
         """Return the columns of `events.merge`."""
@@ -210,6 +214,9 @@ class _Decoder:
         columns["pid"][rows] = self._gather(known.fields[pid], at)
         if kind is Kind.AFFINITY:
             columns["value"][rows] = self._mask_numbers(known.fields["mask"], at)
+        elif kind is Kind.CGROUP:
+            texts = [self._text(known.fields["dst_path"], start) for start in at.tolist()]
+            columns["value"][rows] = [self._paths.setdefault(text, len(self._paths)) for text in texts]
         elif value:
             columns["value"][rows] = self._gather(known.fields[value], at)
         if prio:
@@ -237,12 +244,15 @@ class _Decoder:
         _, last = np.unique(pids[::-1], return_index=True)
         last = len(pids) - 1 - last
         for pid, time, start in zip(pids[last].tolist(), times[last].tolist(), at[last].tolist(), strict=True):
-            begin, size = start + where.offset, where.size
-            if where.indirect:
-                word = int.from_bytes(self._bytes[begin : begin + 4].tobytes(), "little")
-                begin, size = start + (word & 0xFFFF), word >> 16
-            raw = self._bytes[begin : begin + size].tobytes()
-            self._names.add(pid, time, raw.split(b"\0", 1)[0].decode("utf-8", "replace"))
+            self._names.add(pid, time, self._text(where, start))
+
+    def _text(self, where: Field, start: int) -> str:
+        """Return a text field of the record at an offset."""
+        begin, size = start + where.offset, where.size
+        if where.indirect:
+            word = int.from_bytes(self._bytes[begin : begin + 4].tobytes(), "little")
+            begin, size = start + (word & 0xFFFF), word >> 16
+        return self._bytes[begin : begin + size].tobytes().split(b"\0", 1)[0].decode("utf-8", "replace")
 
     def _mask_numbers(self, where: Field, at: Ints) -> list[int]:
         """Return the number of each record's mask; what lies above the last CPU is not part of the kernel's mask."""
@@ -262,4 +272,7 @@ _FIELDS: dict[Kind, tuple[str, str | None, str | None, str | None]] = {
     Kind.EXEC: ("pid", None, None, None),
     Kind.EXIT: ("pid", None, "prio", "comm"),
     Kind.AFFINITY: ("target", None, None, None),
+    Kind.CGROUP: ("pid", None, None, "comm"),
+    Kind.SCHEDULE_ENTRY: ("common_pid", None, None, None),
+    Kind.SCHEDULE_EXIT: ("common_pid", None, None, None),
 }

@@ -1,0 +1,59 @@
+"""A verdict stands only if its sign does when the model is varied."""
+
+import pytest
+
+from heddle_lab import comparison, machine, robust
+from heddle_lab.resultfile import CellResult
+from heddle_lab.stats import Verdict
+from tests.test_report import cells
+
+
+def varied(name: str, factor: float) -> list[CellResult]:
+    return [cell.model_copy(update={"variant": name}) for cell in cells(factor)]
+
+
+def verdicts(run: list[CellResult]) -> list[tuple[Verdict, list[str]]]:
+    rows = comparison.schedulers(run)
+    return [(row.verdict, row.fragile) for row in rows if row.metric == "elapsed_ns"]
+
+
+def test_a_sign_that_survives_everywhere_stands() -> None:
+    run = [*cells(0.8), *varied("Q/4", 0.7), *varied("speed -30 %", 0.99)]
+    assert verdicts(run) == [(Verdict.BETTER, []), (Verdict.BETTER, [])]
+
+
+def test_a_sign_that_turns_is_no_difference() -> None:
+    run = [*cells(0.8), *varied("Q/4", 0.7), *varied("speed -30 %", 1.01)]
+    assert verdicts(run) == [(Verdict.NO_DIFFERENCE, ["speed -30 %"])] * 2
+
+
+def test_what_was_not_measured_confirms_nothing() -> None:
+    some = [cell for cell in varied("Q/4", 0.8) if cell.params["load"] == 0.75]
+    assert verdicts([*cells(0.8), *some]) == [(Verdict.BETTER, []), (Verdict.NO_DIFFERENCE, ["Q/4"])]
+
+
+def test_variations_are_no_rows_of_their_own() -> None:
+    assert len(comparison.schedulers([*cells(0.8), *varied("Q/4", 0.8)])) == len(comparison.schedulers(cells(0.8)))
+
+
+def test_two_runs_are_compared_as_robustly_as_both_were_measured() -> None:
+    before = [*cells(1.0), *varied("Q/4", 1.0)]
+    lost = comparison.runs(before, [*cells(1.2), *varied("Q/4", 1.2)])
+    assert Verdict.WORSE in {row.verdict for row in lost}
+    turned = comparison.runs(before, [*cells(1.2), *varied("Q/4", 0.9)])
+    assert Verdict.WORSE not in {row.verdict for row in turned}
+
+
+@pytest.mark.parametrize("name", ["smp-4", "smp-16-2llc"])
+def test_each_variation_differs_in_one_thing(name: str) -> None:
+    box = machine.load(name)
+    for variant in robust.variants(box).values():
+        mine, its = box.clock.model_dump(), variant.clock.model_dump()
+        assert len([key for key in mine if mine[key] != its[key]]) == 1
+        assert variant.model_copy(update={"clock": box.clock}) == box
+
+
+def test_speeds_keep_their_ratio() -> None:
+    hybrid = machine.load("smp-4").model_copy(update={"clock": machine.Clock(speed=[300, 150])})
+    assert [box.clock.speed for box in robust.variants(hybrid).values()][1:] == [[210, 105], [390, 195]]
+    assert robust.variants(hybrid)["Q/4"].clock.quantum_ns == 2500

@@ -1,0 +1,69 @@
+"""Traced cells on real kernels: the measures against what must be so."""
+
+import json
+
+import pytest
+
+from heddle_lab import kernels, machine, resultfile, scheduler, tracing, vm
+from heddle_lab.cell import Cell
+from heddle_lab.measures import groups
+from heddle_lab.resultfile import CellResult
+from heddle_lab.results import Results
+from heddle_lab.workload import Metric, Workload
+from tests.conftest import KERNELS
+
+pytestmark = pytest.mark.vm
+
+
+@pytest.fixture(params=KERNELS)
+def kernel(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
+def measured(kernel: str, argv: list[str], sched: str = "eevdf") -> tuple[CellResult, Results, Results]:
+    """Boot a cell and its traced twin; the step runs in cgroup a/b."""
+    load = Workload(
+        name="test",
+        summary="",
+        source="",
+        steps=[{"name": "load", "argv": ["heddle-load", *argv], "cgroup": "a/b"}],
+        metrics=[Metric(name="time", step="load", unit="ns", better="lower")],
+    )
+    cell = Cell(
+        machine=machine.load("smp-4"),
+        kernel=kernels.find(kernel),
+        scheduler=scheduler.parse(sched),
+        workload=load,
+        params={},
+        seed=1,
+    )
+    quiet, traced = (vm.run(one.guest()).check() for one in (cell, cell.twin()))
+    return resultfile.from_cell(cell, quiet, traced), quiet, traced
+
+
+@pytest.mark.parametrize("sched", ["eevdf", "scx_heddle"])
+def test_a_pair_on_one_cpu(kernel: str, sched: str) -> None:
+    result, quiet, traced = measured(kernel, ["pingpong", "--cpus", "1", "--count", "2000"], sched)
+    metrics = result.metrics
+    one_way = json.loads(quiet.step("load").stdout)["one_way_ns"]
+    assert [metrics[f"migrations.{level}"] for level in ("core", "llc", "node")] == [0, 0, 0]
+    # The scheduler's part of a round trip's half is a part of it, and not a small one; nothing else is in it.
+    assert one_way / 4 < metrics["sched_insns_per_switch"] < one_way
+    assert 0 < metrics["wakeup_latency_ns.p50"] <= metrics["wakeup_latency_ns.p99"] < 50_000
+    assert metrics["wasted_idle"] < 0.01
+    assert metrics["switches"] == pytest.approx(4000, rel=0.02)
+    assert metrics["trace_perturbation"] > 0
+    events = tracing.events_of(traced, "load")
+    assert set(groups.shares(events, {}).groups.values()) == {"a/b"}
+
+
+def test_hogs_that_may_not_run_elsewhere_waste_no_cpu_and_free_ones_that_do_are_even(kernel: str) -> None:
+    pinned = measured(kernel, ["spin", "--threads", "2", "--cpus", "1", "--for-ms", "40"])[0].metrics
+    assert pinned["wasted_idle"] < 0.01
+    # Half of the two CPUs that the ideal, which knows no affinity, would have given.
+    assert pinned["max_lag_ns"] == pytest.approx(20_000_000, rel=0.1)
+    free = measured(kernel, ["spin", "--threads", "4", "--for-ms", "40"])[0].metrics
+    assert free["share_error"] < 0.02
+    assert free["max_lag_ns"] < 5_000_000
+    assert free["ipis"] > 0
