@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from heddle_lab import kernels, machine, paths, robust, scheduler, tomlfile, workload
+from heddle_lab import image, kernels, machine, paths, robust, scheduler, tomlfile, workload
 from heddle_lab.cell import Cell
 from heddle_lab.errors import HeddleError
 from heddle_lab.tomlfile import Model
@@ -61,6 +61,8 @@ class Experiment(Model):
         points = [(load, load.parameters(params)) for load, params in self._points()]
         for contestant, (load, _) in product(contestants, points):
             contestant.check(tuple(load.layers))
+        for load, params in points:
+            _refuse_missing_programs(load, params, boxes[0])
         models = [("", box) for box in boxes]
         if self.robust:
             models += [model for box in boxes for model in robust.variants(box).items()]
@@ -154,6 +156,17 @@ class Overrides(Model):
             if not any(name in load.params for load in loads):
                 known = ", ".join(sorted({known for load in loads for known in load.params})) or "none"
                 raise HeddleError(f"--param {name}: no workload here has this parameter; known: {known}")
+
+
+def _refuse_missing_programs(load: workload.Workload, params: dict[str, Value], box: machine.Machine) -> None:
+    layers = tuple(load.layers)
+    for step in load.job_steps(params, box, seed=1):
+        if step.argv and not image.has_program(step.argv[0], layers):
+            have = ", ".join((image.BASE, *layers))
+            raise HeddleError(
+                f"workload '{load.name}': step '{step.name}': argv: no program '{step.argv[0]}' in the guest image "
+                f"({have}); name its layer in `layers`, or its package in lab/guest/image.toml"
+            )
 
 
 def _refuse_twins(names: list[str]) -> None:

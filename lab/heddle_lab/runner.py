@@ -1,22 +1,23 @@
 """Many cells at once: Dask workers boot guests, this process keeps every result as it comes."""
 
 import os
-import tempfile
+import signal
+import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from multiprocessing import resource_tracker
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import dask
-import psutil
-from distributed import Client, LocalCluster, as_completed
+from distributed import Client, KilledWorker, LocalCluster, as_completed
 
-from heddle_lab import vm
+from heddle_lab import memory, paths, scratch, vm
 from heddle_lab.cell import Cell
 from heddle_lab.errors import HeddleError
 from heddle_lab.results import Results
-from heddle_lab.store import Store
+from heddle_lab.store import Store, StoreError
 from heddle_lab.tomlfile import Model
 
 _OVERHEAD_MIB = 512
@@ -57,6 +58,13 @@ class Outcome(Model):
     """Ctrl-C ended the run; what was done is kept"""
 
 
+class _Here(NamedTuple):
+    """Folders of the client, for workers on its host."""
+
+    scratch: Path
+    store: Path
+
+
 class Runner:
     """Measures the cells that the store lacks."""
 
@@ -88,7 +96,7 @@ class Runner:
         """Measure cells and return their results, in the order of the cells.
 
         Raises:
-            HeddleError: no guest fits into memory, or the Dask scheduler cannot be reached.
+            HeddleError: no guest fits into memory, the Dask scheduler cannot be reached, or a result cannot be kept.
         """
         keyed = {cell.key(): cell for cell in cells}
         results = {} if self._fresh else {key: found for key in keyed if (found := self._store.get(key))}
@@ -97,24 +105,29 @@ class Runner:
         interrupted = False
         if missing:
             try:
-                with self._client(missing) as (client, scratch):
-                    for key, result in self._measure(client, scratch, missing, len(results)):
+                with self._client(missing) as (client, here):
+                    for key, result in self._measure(client, here, missing, len(results)):
                         if isinstance(result, Results):
                             results[key] = result
                         else:
                             failures.append(Failure(cell=missing[key].label, error=result))
             except KeyboardInterrupt:
                 interrupted = True
+                # Workers keep their results themselves; some may have ended meanwhile.
+                if not self._fresh:
+                    results |= {key: found for key in missing if (found := self._store.get(key))}
         ordered = {key: results[key] for key in keyed if key in results}
         return Outcome(results=ordered, failures=failures, interrupted=interrupted)
 
     def _measure(
-        self, client: Any, scratch: Path | None, missing: dict[str, Cell], already: int
+        self, client: Any, here: _Here | None, missing: dict[str, Cell], already: int
     ) -> Iterator[tuple[str, Results | str]]:
         """Yield each cell's key with its results, or with the line that says why there are none."""
         start = time.monotonic()
         # Pure by content: the key names the work, so that a lost worker's cells are done again elsewhere.
-        futures = [client.submit(_boot, cell, scratch, key=f"heddle-{key}") for key, cell in missing.items()]
+        futures = [
+            client.submit(_boot, cell, key, here, self._fresh, key=f"heddle-{key}") for key, cell in missing.items()
+        ]
         for done, future in enumerate(as_completed(futures), start=1):
             key = future.key.removeprefix("heddle-")
             result: Results | str = self._keep(key, _outcome(future))
@@ -140,42 +153,83 @@ class Runner:
         return result
 
     @contextmanager
-    def _client(self, missing: dict[str, Cell]) -> Iterator[tuple[Any, Path | None]]:
-        """Give a Dask client and, for workers on this machine, a scratch folder that goes whatever ends them."""
+    def _client(self, missing: dict[str, Cell]) -> Iterator[tuple[Any, _Here | None]]:
+        """Give a Dask client and, for workers on this machine, the folders that they share with it."""
         if self._dask_address:
             with _connect(self._dask_address) as client:
                 yield client, None
             return
         workers = min(self._workers(missing), len(missing))
         with (
-            tempfile.TemporaryDirectory(prefix="heddle-", ignore_cleanup_errors=True) as scratch,
+            scratch.folder() as folder,
             dask.config.set(_LOCAL),
-            LocalCluster(
-                n_workers=workers,
-                threads_per_worker=1,
-                processes=True,
-                local_directory=scratch,
-                dashboard_address=None,
-                memory_limit=0,
-                silence_logs=50,
-            ) as cluster,
+            _start_workers(workers, folder) as cluster,
             Client(cluster) as client,
         ):
-            yield client, Path(scratch)
+            yield client, _Here(folder, self._store.folder)
 
     def _workers(self, missing: dict[str, Cell]) -> int:
         """Return how many guests may run at a time without running out of memory."""
-        need = max(cell.machine.memory_mib for cell in missing.values()) + _OVERHEAD_MIB
-        free: int = psutil.virtual_memory().available >> 20
+        need = max(_need_mib(cell) for cell in missing.values())
+        free = memory.available_mib()
         if need > free:
             raise HeddleError(f"not enough memory for one guest: {need} MiB needed, {free} MiB free")
         cores = len(os.sched_getaffinity(0))
         return max(1, min(self._jobs or cores, free // need))
 
 
-def _boot(cell: Cell, scratch: Path | None) -> Results:
-    """Measure one cell; runs in a worker, on whatever host that is."""
-    return vm.run(cell.guest(), scratch=scratch)
+def _start_workers(number: int, folder: Path) -> Any:
+    """Start a cluster on this machine whose workers do not hear Ctrl-C: what it ends is for this process to decide.
+
+    Processes and threads inherit the mask. A Ctrl-C while they start waits until they have.
+    """
+    resource_tracker.ensure_running()  # started on demand, it would unblock the signal for the worker's thread
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        return LocalCluster(
+            n_workers=number,
+            threads_per_worker=1,
+            processes=True,
+            local_directory=folder,
+            dashboard_address=None,
+            memory_limit=0,
+            silence_logs=50,
+        )
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _need_mib(cell: Cell) -> int:
+    return cell.machine.memory_mib + _OVERHEAD_MIB
+
+
+def _boot(cell: Cell, key: str, here: _Here | None, fresh: bool) -> Results:
+    """Measure one cell; runs in a worker, on whatever host that is.
+
+    The worker keeps the result too: it may die, or its client may, before the client has fetched it.
+
+    Args:
+        cell: the cell.
+        key: its name, as the client computed it.
+        here: the client's folders; none if the worker is on another host.
+        fresh: measure although this host knows the result.
+
+    Raises:
+        HeddleError: this host has other inputs than the one that asks, or no memory for the guest.
+    """
+    if here is None and cell.key() != key:
+        raise HeddleError(
+            f"worker {socket.gethostname()} has another kernel, QEMU, image or scheduler: "
+            "run `make setup` there at the same commit"
+        )
+    store = Store(here.store if here else paths.cells())
+    if not fresh and (known := store.get(key)):
+        return known
+    with memory.reserved(_need_mib(cell), paths.memory_ledger()):
+        results = vm.run(cell.guest(), scratch=here.scratch if here else None)
+    if not fresh and not results.error:
+        store.put(key, results)
+    return results
 
 
 def _outcome(future: Any) -> Results | str:
@@ -183,7 +237,11 @@ def _outcome(future: Any) -> Results | str:
     if error is None:
         results: Results = future.result()
         return results
-    return str(error) if isinstance(error, HeddleError) else f"{type(error).__name__}: {error}"
+    if isinstance(error, StoreError):  # more cells would be lost like this one
+        raise error
+    if isinstance(error, KilledWorker):
+        return f"its worker died {error.allowed_failures + 1} times: see the workers' own output"
+    return str(error) if isinstance(error, HeddleError) else f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 
 def _connect(address: str) -> Any:

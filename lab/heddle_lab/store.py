@@ -5,7 +5,12 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from heddle_lab import files
+from heddle_lab.errors import HeddleError
 from heddle_lab.results import Results
+
+
+class StoreError(HeddleError):
+    """A result cannot be kept: the disk is full or not writable."""
 
 
 class Store:
@@ -26,9 +31,12 @@ class Store:
         """Keep a cell's results; whatever happens meanwhile, the file is whole or absent.
 
         Raises:
-            HeddleError: the disk is full or not writable.
+            StoreError: the disk is full or not writable.
         """
-        files.write_text(self._file(key), results.model_dump_json())
+        try:
+            files.write_text(self._file(key), results.model_dump_json())
+        except HeddleError as error:
+            raise StoreError(f"{error}; the cells that were measured before are kept") from error
 
     def _file(self, key: str) -> Path:
         return self.folder / key[:2] / f"{key}.json"

@@ -1,8 +1,9 @@
 """TOML files read into pydantic models, with errors that name the file and the key."""
 
+import difflib
 import tomllib
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -51,15 +52,35 @@ def validate(content: Any, model: type[ModelT], where: str) -> ModelT:
     try:
         return model.model_validate(content)
     except ValidationError as error:
-        first = error.errors()[0]
+        # A misspelt key is missing under its right name too: the spelling is what to mend.
+        first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
         key = ".".join(str(part) for part in first["loc"]) or "(top level)"
         more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
         message = first["msg"].removeprefix("Value error, ")
         if first["type"] == "extra_forbidden":
-            message = (
-                f"unknown key; known: {', '.join(model.model_fields)}" if len(first["loc"]) == 1 else "unknown key"
-            )
+            message = _unknown_key(str(first["loc"][-1]), _model_at(model, first["loc"][:-1]))
         raise HeddleError(f"{where}: {key}: {message}{more}") from error
+
+
+def _unknown_key(key: str, model: type[BaseModel] | None) -> str:
+    """Say what keys there are; the likeliest if one is much like the wrong one."""
+    known = list(model.model_fields) if model else []
+    alike = difflib.get_close_matches(key, known, n=1)
+    if alike:
+        return f"unknown key; did you mean '{alike[0]}'?"
+    return f"unknown key; known: {', '.join(known)}" if known else "unknown key"
+
+
+def _model_at(model: type[BaseModel], place: tuple[int | str, ...]) -> type[BaseModel] | None:
+    """Return the model of a part of a file, none where it is no model or one of several."""
+    here: Any = model
+    for part in place:
+        if isinstance(part, str) and isinstance(here, type) and issubclass(here, BaseModel):
+            field = here.model_fields.get(part)
+            here = field.annotation if field else None
+        else:  # a list's index or a dictionary's key: what it holds is the type's last argument
+            here = (get_args(here) or (None,))[-1]
+    return here if isinstance(here, type) and issubclass(here, BaseModel) else None
 
 
 def find(name: str, folder: Path, kind: str) -> Path:

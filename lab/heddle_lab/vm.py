@@ -40,6 +40,10 @@ _COMMAND_LINE = (
 _RESULTS, _TRACE, _CONSOLE, _STDERR = "results.jsonl", "trace.txt", "console.log", "qemu.log"
 
 
+_ROOM = 1 << 16
+"""bytes"""
+
+
 class Guest(Model):
     """Everything that decides what happens between power-on and power-off."""
 
@@ -155,6 +159,8 @@ def _boot(guest: Guest, folder: Path, wall_timeout_s: float) -> Results:
     if not any(record.get("event") == "done" for record in records):
         log_text = _read(folder / _STDERR)
         failure = _failure(records, text, log_text, qemu.returncode, wall_timeout_s if timed_out else None)
+        if _full(folder):
+            failure = f"the disk is full: {folder} has no room for what the guest reports"
     return Results(
         records=records,
         console=text,
@@ -177,6 +183,11 @@ def _records(text: str) -> list[Record]:
         except json.JSONDecodeError:
             continue
     return records
+
+
+def _full(folder: Path) -> bool:
+    """Tell whether the disk of a folder has no room for a line: QEMU drops what it cannot write."""
+    return shutil.disk_usage(folder).free < _ROOM
 
 
 def _failure(records: list[Record], text: str, log: str, code: int, limit_s: float | None) -> str:

@@ -21,6 +21,10 @@ Value = int | float | str
 """a parameter's value"""
 
 
+_TIMES = frozenset({"s", "sec", "seconds", "ms", "msec", "us", "µs", "usec", "nsec"})
+"""units that a metric may not have, so that all times of a table are of one kind"""
+
+
 class Parameter(Model):
     """A knob of a workload; `--param NAME=VALUE` turns it."""
 
@@ -49,6 +53,8 @@ class Metric(Model):
 
     @model_validator(mode="after")
     def _check(self) -> "Metric":
+        if self.unit in _TIMES:
+            raise ValueError(f"metric '{self.name}': unit '{self.unit}': a time is in ns; `scale` converts")
         try:
             if self.regex is not None and re.compile(self.regex).groups != 1:
                 raise ValueError(f"metric '{self.name}': the regex needs one group, the number")

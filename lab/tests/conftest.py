@@ -87,7 +87,10 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         f"kernels/{release}/config": b"CONFIG_HZ=250\n",
         "kernels/index.json": json.dumps({"7.3": release}).encode(),
         "image/one/base.cpio": cpio.pack(
-            {"/usr/bin/heddle-load": (0o755, b"x"), "/usr/lib/x86_64-linux-gnu/libc.so.6": (0o644, b"x")}
+            {
+                **{f"/usr/bin/{program}": (0o755, b"x") for program in ("heddle-load", "hackbench")},
+                "/usr/lib/x86_64-linux-gnu/libc.so.6": (0o644, b"x"),
+            }
         ),
         "image/one/stress.cpio": cpio.pack({"/usr/bin/stress-ng": (0o755, b"x")}),
     }

@@ -1,0 +1,143 @@
+"""What can be wrong outside of the laboratory: one line that names it, exit status 1, finished cells kept."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from heddle_lab import experiment, machine, tomlfile, vm, workload
+from heddle_lab.errors import HeddleError
+from tests.emulator import Emulator
+
+Broken = Callable[[], object]
+
+
+@pytest.fixture
+def emulator(cache: Path) -> Emulator:
+    return Emulator(cache)
+
+
+FAULTS = {
+    "panic": (
+        "echo 'Kernel panic - not syncing: Attempted to kill init!' > $console; exit 0",
+        "the guest's kernel panicked before the agent was ready: Attempted to kill init!",
+    ),
+    "scheduler": (
+        """echo '{"event":"scheduler","state":"failed","name":"mine","stderr":"Error: no BTF","virtual_ns":1}' """
+        """> $folder/results.jsonl; exit 0""",
+        "scheduler 'mine' failed to attach: Error: no BTF",
+    ),
+    "error": (
+        """echo '{"event":"error","step":"hackbench","message":"no such program","virtual_ns":1}' """
+        """> $folder/results.jsonl; exit 0""",
+        "step 'hackbench': no such program",
+    ),
+    "crash": ("echo 'out of luck' >&2; exit 3", "QEMU died before the agent was ready (status 3); last output: out of"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_cell_that_fails_is_one_line_and_the_others_are_kept(emulator: Emulator, fault: str) -> None:
+    shell, complaint = FAULTS[fault]
+    emulator.on_seed(2, shell)
+    done = emulator.run(3)
+    assert done.returncode == 1
+    lines = [line for line in done.stderr.splitlines() if line.startswith("heddle: ")]
+    assert len(lines) == 1
+    assert complaint in lines[0]
+    assert "seed 2" in lines[0]
+    assert "Traceback" not in done.stderr
+    assert emulator.cells() == 2
+    assert "results.json" in done.stdout
+
+
+def test_a_full_disk_is_one_line_and_keeps_what_was_stored(emulator: Emulator) -> None:
+    """A limit on the size of files stands for the full disk; the kernel's answer differs in one word."""
+    assert emulator.run(2).returncode == 0
+    done = emulator.run(3, limit_bytes=300)
+    assert done.returncode == 1
+    lines = [line for line in done.stderr.splitlines() if line.startswith("heddle: ")]
+    assert len(lines) == 1
+    assert lines[0].startswith("heddle: cannot write ")
+    assert "Traceback" not in done.stderr
+    assert emulator.cells() == 2
+
+
+def test_a_disk_that_fills_while_a_guest_reports(emulator: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
+    emulator.on_seed(1, "exit 0")
+    cell = experiment.Overrides(workloads=["hackbench"], schedulers=["eevdf"], seeds=1).apply(None).cells()[0]
+    full = os.statvfs_result((4096, 4096, 1000, 0, 0, 1000, 1000, 1000, 0, 255))
+    monkeypatch.setattr(os, "statvfs", lambda _path: full)
+    error = vm.run(cell.guest()).error
+    assert error is not None
+    assert error.startswith("the disk is full: ")
+
+
+def toml(path: Path, text: str) -> str:
+    path.write_text(text)
+    return str(path)
+
+
+MACHINE = 'name = "m"\nsummary = ""\nsource = ""\nmemory_mib = 512\n[topology]\ncores = 2\n'
+WORKLOAD = """name = "w"
+summary = ""
+source = ""
+[[steps]]
+name = "go"
+argv = ["hackbench"]
+[[metrics]]
+name = "time"
+step = "go"
+unit = "ns"
+better = "lower"
+"""
+EXPERIMENT = 'name = "e"\nsummary = ""\nmachines = ["smp-4"]\nkernels = ["7.3"]\nschedulers = ["eevdf"]\n'
+
+
+@pytest.mark.parametrize(
+    ("load", "text", "complaint"),
+    [
+        (
+            machine.load,
+            MACHINE + "[clock]\nquantum_us = 10\n",
+            "clock.quantum_us: unknown key; did you mean 'quantum_ns'?",
+        ),
+        (
+            machine.load,
+            MACHINE + '[clock]\nquantum_ns = "10 us"\n',
+            "clock.quantum_ns: Input should be a valid integer",
+        ),
+        (machine.load, MACHINE + "colour = 1\n", "topology.colour: unknown key; known: sockets, dies, cores, threads"),
+        (machine.load, MACHINE.replace("cores = 2", "cores = 0"), "topology.cores: Input should be greater than"),
+        (machine.load, MACHINE + "[clock\n", "Expected ']'"),
+        (workload.load, WORKLOAD.replace('"ns"', '"us"'), "metrics.0: metric 'time': unit 'us': a time is in ns"),
+        (workload.load, WORKLOAD + "colour = 1\n", "metrics.0.colour: unknown key; known: name, step"),
+        (workload.load, WORKLOAD.replace('step = "go"', 'step = "gone"'), "names no step of this workload: 'gone'"),
+        (experiment.load, EXPERIMENT + "workload = []\n", "workload: unknown key; did you mean 'workloads'?"),
+        (experiment.load, EXPERIMENT + "workloads = []\n", "workloads: List should have at least 1 item"),
+    ],
+)
+def test_wrong_files_are_named_with_the_key(
+    tmp_path: Path, load: Callable[[str], object], text: str, complaint: str
+) -> None:
+    path = toml(tmp_path / "mine.toml", text)
+    with pytest.raises(HeddleError) as caught:
+        load(path)
+    assert str(caught.value).startswith(f"{path}: ")
+    assert complaint in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_program_that_the_image_lacks_is_named_before_anything_runs(cache: Path, tmp_path: Path) -> None:
+    assert cache
+    path = toml(tmp_path / "mine.toml", WORKLOAD.replace('"hackbench"', '"hackbanch"'))
+    wanted = experiment.Overrides(workloads=[path], schedulers=["eevdf"]).apply(None)
+    with pytest.raises(HeddleError, match=r"workload 'w': step 'go': argv: no program 'hackbanch' in the guest image"):
+        wanted.cells()
+
+
+def test_every_shipped_file_is_right() -> None:
+    for folder, load in (("machines", machine.load), ("workloads", workload.load), ("experiments", experiment.load)):
+        for name in tomlfile.names(Path(machine.__file__).parents[1] / folder):
+            load(name)
