@@ -23,7 +23,9 @@ from heddle_lab import (
     resultfile,
     scheduler,
     table,
+    timelines,
     tomlfile,
+    tracing,
     vm,
     workload,
 )
@@ -31,8 +33,10 @@ from heddle_lab.cell import Cell
 from heddle_lab.errors import HeddleError
 from heddle_lab.experiment import Experiment, Overrides
 from heddle_lab.job import Job
+from heddle_lab.measures import perfetto
 from heddle_lab.progress import Reporter
 from heddle_lab.resultfile import CellResult
+from heddle_lab.results import Results
 from heddle_lab.runner import Failure, Outcome, Runner
 from heddle_lab.store import Store
 
@@ -116,18 +120,25 @@ def run(
 def _conclude(wanted: Experiment, cells: list[Cell], outcome: Outcome, folder: Path) -> int:
     """Write and print what was measured, then say what was not; return the exit status."""
     found = outcome.results
-    measured = [
-        resultfile.from_cell(cell, found[key], found.get(cell.twin().key()) if wanted.trace else None)
-        for cell in cells
-        if (key := cell.key()) in found
-    ]
+    measured, failures = _measured(cells, found, wanted.trace)
     if measured:
         command = f"bin/heddle {shlex.join(sys.argv[1:])}"
         resultfile.write(folder, measured)
-        about = resultfile.About(title=f"{wanted.name}: {wanted.summary}", command=command)
-        files.write_text(folder / resultfile.ABOUT, about.model_dump_json(indent=1) + "\n")
+        about = resultfile.About(
+            title=f"{wanted.name}: {wanted.summary}",
+            command=command,
+            topologies={
+                cell.machine.name: tracing.topology(found[cell.key()]) for cell in cells if cell.key() in found
+            },
+            timelines={
+                timelines.write(folder, cell, Store(paths.cells())): timelines.label(cell, measured)
+                for cell in timelines.telling(comparison.schedulers(measured), measured)
+            },
+        )
+        resultfile.write_about(folder, about)
         _publish(folder, measured, about)
-    for line in _failure_lines(outcome.failures):
+    failures = [*outcome.failures, *failures]
+    for line in _failure_lines(failures):
         click.echo(f"heddle: {line}", err=True)
     if outcome.interrupted:
         click.echo(
@@ -135,7 +146,20 @@ def _conclude(wanted: Experiment, cells: list[Cell], outcome: Outcome, folder: P
             err=True,
         )
         return 130
-    return 1 if outcome.failures else 0
+    return 1 if failures else 0
+
+
+def _measured(cells: list[Cell], found: dict[str, Results], traced: bool) -> tuple[list[CellResult], list[Failure]]:
+    """Turn what guests reported into metrics; a cell whose output lacks one is a failure like any other."""
+    measured, failures = [], []
+    for cell in cells:
+        if results := found.get(cell.key()):
+            twin = found.get(cell.twin().key()) if traced else None
+            try:
+                measured.append(resultfile.from_cell(cell, results, twin))
+            except HeddleError as error:
+                failures.append(Failure(cell=cell.label, error=str(error)))
+    return measured, failures
 
 
 def _failure_lines(failures: list[Failure]) -> list[str]:
@@ -158,7 +182,7 @@ def _publish(folder: Path, cells: list[CellResult], about: resultfile.About) -> 
     else:
         table.show_single(cells, console)
     page = folder / html.NAME
-    files.write_text(page, html.render(about.title, about.command, cells, rows))
+    files.write_text(page, html.render(about, cells, rows, html.pictures(folder, about, cells)))
     files.write_text(folder / markdown.NAME, markdown.render(rows, about.command))
     click.echo(f"{folder / resultfile.NAME}\n{page}")
 
@@ -177,6 +201,44 @@ def report(folder: Path, into: Path | None) -> None:
     _publish(folder, cells, resultfile.about(folder))
     if into:
         markdown.insert(into, folder.resolve().name, (folder / markdown.NAME).read_text(encoding="utf-8"))
+
+
+@cli.command()
+@click.argument("folder", type=click.Path(path_type=Path), metavar="DIR")
+@click.option("--sched", required=True, metavar="NAME")
+@click.option("--workload", "load", required=True, metavar="W")
+@click.option("--param", "params", multiple=True, metavar="KEY=VALUE", help="Tells the cell from others.")
+@click.option("--machine", "machine_name", metavar="M")
+@click.option("--kernel", "kernel_name", metavar="K")
+@click.option("--seed", default=1, show_default=True, metavar="N")
+@click.option("--from-ms", type=float, metavar="MS", help="Begin of the picture in the step; default: its middle.")
+@click.option("--for-ms", type=float, default=timelines.SPAN_NS / 1e6, show_default=True, metavar="MS")
+def timeline(
+    folder: Path,
+    sched: str,
+    load: str,
+    params: tuple[str, ...],
+    machine_name: str | None,
+    kernel_name: str | None,
+    seed: int,
+    from_ms: float | None,
+    for_ms: float,
+) -> None:
+    """Draw a traced cell of DIR: a picture for its page, and a file for ui.perfetto.dev."""
+    wanted = {"sched": sched, "workload": load, "seed": seed, "machine": machine_name, "kernel": kernel_name}
+    cells = resultfile.read(folder)
+    cell = resultfile.find(cells, wanted, dict(workload.parse_param(text) for text in params))
+    start = None if from_ms is None else round(from_ms * 1e6)
+    drawn = timelines.write(folder, cell, Store(paths.cells()), start, round(for_ms * 1e6))
+    about = resultfile.about(folder)
+    about = about.model_copy(update={"timelines": about.timelines | {drawn: timelines.label(cell, cells)}})
+    resultfile.write_about(folder, about)
+    files.write_text(
+        folder / html.NAME,
+        html.render(about, cells, comparison.schedulers(cells), html.pictures(folder, about, cells)),
+    )
+    base = folder / timelines.FOLDER / drawn
+    click.echo(f"{base}.svg\n{base}{perfetto.SUFFIX}\n{folder / html.NAME}")
 
 
 @cli.command(name="compare")

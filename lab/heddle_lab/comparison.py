@@ -188,24 +188,24 @@ def _rows(pairs: list[Pair], baseline: str, candidate: str) -> Iterator[Row]:
 
 def _judged(rows: list[Row], cells: list[CellResult]) -> list[Row]:
     """Return the rows with p-values corrected over the table, verdicts, and short names of the points."""
-    varying = _varying(cells)
+    several = varying(cells)
     return [
         row.model_copy(
             update={
                 "corrected_p": p,
                 "verdict": stats.verdict(row.result, p, row.better),
-                "point": " ".join([row.workload, *_short(row, varying)]),
+                "point": " ".join([row.workload, *_short(row, several)]),
             }
         )
         for row, p in zip(rows, stats.holm([row.result.p for row in rows]), strict=True)
     ]
 
 
-def _short(row: Row, varying: set[tuple[str, str]]) -> list[str]:
-    return [f"{name}={value}" for name, value in row.params.items() if (row.workload, name) in varying]
+def _short(row: Row, several: set[tuple[str, str]]) -> list[str]:
+    return [f"{name}={value}" for name, value in row.params.items() if (row.workload, name) in several]
 
 
-def _varying(cells: list[CellResult]) -> set[tuple[str, str]]:
+def varying(cells: list[CellResult]) -> set[tuple[str, str]]:
     """Return the (workload, parameter) pairs that take more than one value."""
     values: dict[tuple[str, str], set[Value]] = {}
     for cell in cells:

@@ -1,11 +1,13 @@
 """The report: one HTML file without any reference to the network."""
 
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jinja2
 
-from heddle_lab import stats, units
+from heddle_lab import cdf, machinepicture, resultfile, stats, table, timelines, tracing, units
 from heddle_lab.comparison import Row
+from heddle_lab.measures import perfetto
 from heddle_lab.resultfile import CellResult
 
 NAME = "report.html"
@@ -24,6 +26,15 @@ class Drawing(NamedTuple):
     pairs: list[float]
 
 
+class Pictures(NamedTuple):
+    """What is drawn beside the rows."""
+
+    machines: dict[str, str]
+    """machine -> SVG"""
+    timelines: list[tuple[str, str, str]]
+    """what it shows, its SVG, the file for ui.perfetto.dev beside the page"""
+
+
 class Section(NamedTuple):
     """The rows of one workload point with what they share."""
 
@@ -35,16 +46,36 @@ class Section(NamedTuple):
     scale: str
     """the effect at the right edge of the drawings"""
     command: str
+    distribution: str
+    """SVG of the wakeup latencies of all schedulers at this point; empty without traces"""
 
 
-def render(title: str, command: str, cells: list[CellResult], rows: list[Row]) -> str:
+def pictures(folder: Path, about: resultfile.About, cells: list[CellResult]) -> Pictures:
+    """Draw the machines, and read the timelines that were drawn into a folder of results."""
+    speeds = {
+        cell.machine: cell.provenance["inputs"]["machine"]["clock"]["speed"] for cell in cells if not cell.variant
+    }
+    machines = {
+        name: machinepicture.svg(cpus, speeds[name]) for name, cpus in about.topologies.items() if name in speeds
+    }
+    drawn = []
+    for name, label in about.timelines.items():
+        base = folder / timelines.FOLDER / name
+        picture = Path(f"{base}.svg")
+        if picture.is_file():
+            text = picture.read_text(encoding="utf-8")
+            drawn.append((label, text, f"{timelines.FOLDER}/{name}{perfetto.SUFFIX}"))
+    return Pictures(machines, drawn)
+
+
+def render(about: resultfile.About, cells: list[CellResult], rows: list[Row], drawn: Pictures) -> str:
     """Return the page.
 
     Args:
-        title: such as the experiment's name and summary.
-        command: what reproduces the whole page.
+        about: the run as a whole: title, command.
         cells: all measured cells, for the provenance.
         rows: the compared rows; may be empty if a single scheduler was measured.
+        drawn: machines and timelines.
     """
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("heddle_lab"), autoescape=True, trim_blocks=True, lstrip_blocks=True
@@ -52,9 +83,11 @@ def render(title: str, command: str, cells: list[CellResult], rows: list[Row]) -
     environment.filters["quantity"] = units.quantity
     template = environment.get_template("report.html.j2")
     page: str = template.render(
-        title=title,
-        command=command,
-        sections=_sections(rows),
+        title=about.title,
+        command=about.command,
+        sections=_sections(rows, cells),
+        drawn=drawn,
+        perturbation=table.perturbation(cells),
         counts={word.value: sum(row.verdict is word for row in rows) for word in stats.Verdict},
         cells=cells,
         facts=_facts(cells),
@@ -65,20 +98,38 @@ def render(title: str, command: str, cells: list[CellResult], rows: list[Row]) -
     return page
 
 
-def _sections(rows: list[Row]) -> list[Section]:
+def _sections(rows: list[Row], cells: list[CellResult]) -> list[Section]:
     groups: dict[tuple[str, str, str, str], list[Row]] = {}
     for row in rows:
         groups.setdefault((row.machine, row.kernel, row.point, row.candidate), []).append(row)
-    return [_section(group) for group in groups.values()]
+    return [_section(group, _distribution(group[0], cells)) for group in groups.values()]
 
 
-def _section(rows: list[Row]) -> Section:
+def _distribution(row: Row, cells: list[CellResult]) -> str:
+    """Draw the wakeup latencies of a row's two sides; nothing if they were not traced."""
+    place = (row.machine, row.kernel, row.workload, row.params, "")
+    curves: dict[str, list[list[int]]] = {}
+    for cell in cells:
+        here = (cell.machine, cell.kernel, cell.workload, cell.params, cell.variant)
+        if here == place and cell.sched in (row.baseline, row.candidate) and cell.latencies_ns:
+            curves.setdefault(cell.sched, []).append(cell.latencies_ns)
+    return cdf.svg(curves, tracing.QUANTILES) if curves else ""
+
+
+def _section(rows: list[Row], distribution: str) -> Section:
     """Draw the rows of one point on one scale, symmetric around zero, so that lengths compare."""
     first = rows[0]
     reach = max((_reach(row) for row in rows if row.result.relative), default=0.0) or stats.SMALLEST_EFFECT
     drawn = [(row, _drawing(row, reach if row.result.relative else _reach(row) or 1.0)) for row in rows]
     return Section(
-        first.machine, first.kernel, first.point, first.params, drawn, units.percent(reach).lstrip("+"), first.command()
+        first.machine,
+        first.kernel,
+        first.point,
+        first.params,
+        drawn,
+        units.percent(reach).lstrip("+"),
+        first.command(),
+        distribution,
     )
 
 

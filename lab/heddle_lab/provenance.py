@@ -42,6 +42,8 @@ def of_cell(cell: Cell, flags: list[str], judged: dict[str, dict[str, str]]) -> 
     """
     return {
         "cell": cell.key(),
+        "traced_cell": cell.twin().key() if "--trace" in flags else None,
+        "measured_step": cell.measured_step,
         "inputs": cell.inputs(),
         "versions": versions(),
         "command": command(

@@ -35,6 +35,8 @@ class CellResult(Model):
     variant: str = ""
     """how the machine's model was varied for `--robust`; empty: not at all"""
     metrics: dict[str, int | float]
+    latencies_ns: list[int] = []
+    """wakeup to run, at each of `tracing.QUANTILES`; empty without a traced twin"""
     counters: dict[str, Any]
     """differences of the kernel's counters over the measured step"""
     provenance: dict[str, Any]
@@ -46,6 +48,10 @@ class About(Model):
     title: str
     command: str
     """what was typed"""
+    topologies: dict[str, list[dict[str, Any]]] = {}
+    """machine -> its CPUs as the guest saw them: `cpu`, `core`, `llc`, `node`, `siblings`"""
+    timelines: dict[str, str] = {}
+    """drawn cells: name of the files, an SVG and one for ui.perfetto.dev, without suffix -> what they show"""
 
 
 def from_cell(cell: Cell, results: Results, traced: Results | None = None) -> CellResult:
@@ -66,7 +72,7 @@ def from_cell(cell: Cell, results: Results, traced: Results | None = None) -> Ce
         metrics["switches"] = measured.counters["switches"]
     if "interrupts" in measured.counters:
         metrics["ipis"] = switches.ipis(measured.counters["interrupts"])
-    flags, judged = [], {}
+    flags, judged, latencies = [], {}, []
     if traced:
         metrics |= tracing.measure(traced, cell.job(), cell.measured_step, cell.machine)
         metrics[tracing.PERTURBATION] = traced.step(cell.measured_step).elapsed_ns / measured.elapsed_ns - 1
@@ -75,6 +81,7 @@ def from_cell(cell: Cell, results: Results, traced: Results | None = None) -> Ce
             for name, about in tracing.METRICS.items()
             if about.judged and name in metrics and name not in own
         }
+        latencies = tracing.latency_quantiles(traced, cell.measured_step)
         flags.append("--trace")
     if cell.variant:
         flags.append("--robust")
@@ -87,6 +94,7 @@ def from_cell(cell: Cell, results: Results, traced: Results | None = None) -> Ce
         seed=cell.seed,
         variant=cell.variant,
         metrics=metrics | own | {"virtual_ns": results.virtual_ns, WALL_METRIC: results.wall_s},
+        latencies_ns=latencies,
         counters=measured.counters,
         provenance=provenance.of_cell(cell, flags, judged),
     )
@@ -130,3 +138,42 @@ def about(folder: Path) -> About:
         return About.model_validate_json((folder / ABOUT).read_bytes())
     except (OSError, ValidationError):
         return About(title=str(folder), command=f"bin/heddle report {folder}")
+
+
+def write_about(folder: Path, about: About) -> None:
+    """Write `run.json`.
+
+    Raises:
+        HeddleError: the disk is full or not writable.
+    """
+    files.write_text(folder / ABOUT, about.model_dump_json(indent=1) + "\n")
+
+
+def find(cells: list[CellResult], wanted: dict[str, Any], params: dict[str, Value]) -> CellResult:
+    """Return the one cell with some values.
+
+    Args:
+        cells: where to look; variations of the model are passed over.
+        wanted: field -> value, none: any.
+        params: parameters that it has, among others.
+
+    Raises:
+        HeddleError: there is none, or there are several; says in what they differ.
+    """
+    asked = {name: value for name, value in wanted.items() if value is not None}
+    found = [
+        cell
+        for cell in cells
+        if not cell.variant
+        and all(getattr(cell, name) == value for name, value in asked.items())
+        and params.items() <= cell.params.items()
+    ]
+    if len(found) == 1:
+        return found[0]
+    what = ", ".join(f"{name} {value}" for name, value in {**asked, **params}.items())
+    if not found:
+        raise HeddleError(f"no cell has {what}")
+    first, other = found[:2]
+    fields = [name for name in ("machine", "kernel") if getattr(first, name) != getattr(other, name)]
+    fields += [f"param {name}" for name in first.params if first.params[name] != other.params.get(name)]
+    raise HeddleError(f"{len(found)} cells have {what}: add --{fields[0] if fields else 'sched'}")

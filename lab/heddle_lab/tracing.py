@@ -65,6 +65,10 @@ METRICS = {
 """what `measure` returns; a workload's own metric of the same name takes precedence, with or without a trace"""
 
 
+QUANTILES = (*range(0, 1000, 25), 990, 999, 1000)
+"""of `latency_quantiles`, in thousandths"""
+
+
 def steps(plain: list[Step], measured: str, machine: Machine, release: str) -> list[Step]:
     """Return the steps of a traced cell: the cost of recording first, then the workload with its step recorded.
 
@@ -146,6 +150,12 @@ def measure(results: Results, job: Job, step: str, machine: Machine) -> dict[str
         **({} if per_switch is None else {"sched_insns_per_switch": per_switch}),
         **{f"migrations.{name}": moved[name] for name in ("core", "llc", "node")},
     }
+
+
+def latency_quantiles(results: Results, step: str) -> list[int]:
+    """Return wakeup-to-run latencies of a traced step, ns, at each of `QUANTILES`; empty if nothing was woken."""
+    ordered = latency.wakeup_latencies(line_of(events_of(results, step), results))
+    return [int(ordered[max(0, -(-len(ordered) * part // 1000) - 1)]) for part in QUANTILES] if len(ordered) else []
 
 
 def _fairness(events: Events, line: timeline.Timeline, job: Job) -> dict[str, int | float]:

@@ -55,7 +55,7 @@ class Emulator:
 
     def on_seed(self, seed: int, shell: str) -> None:
         """Do something else for a seed: shell code that knows `$folder` and `$console`."""
-        (self._scripts / str(seed)).write_text(shell)
+        (self._scripts / str(seed)).write_text(shell.replace("RECORDS", str(self.cache / "records")))
 
     def boots(self) -> list[int]:
         """Return the seeds of all guests that were started, in order."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from heddle_lab import experiment, machine, tomlfile, vm, workload
+from heddle_lab import experiment, machine, resultfile, tomlfile, vm, workload
 from heddle_lab.errors import HeddleError
 from tests.emulator import Emulator
 
@@ -33,6 +33,10 @@ FAULTS = {
         """> $folder/results.jsonl; exit 0""",
         "step 'hackbench': no such program",
     ),
+    "metric": (
+        """sed '/hackbench/d' RECORDS > $folder/results.jsonl; exit 0""",
+        "step 'hackbench' did not finish: the job has no such step",
+    ),
     "crash": ("echo 'out of luck' >&2; exit 3", "QEMU died before the agent was ready (status 3); last output: out of"),
 }
 
@@ -48,8 +52,8 @@ def test_a_cell_that_fails_is_one_line_and_the_others_are_kept(emulator: Emulato
     assert complaint in lines[0]
     assert "seed 2" in lines[0]
     assert "Traceback" not in done.stderr
-    assert emulator.cells() == 2
-    assert "results.json" in done.stdout
+    assert emulator.cells() == (3 if fault == "metric" else 2)
+    assert [cell.seed for cell in resultfile.read(emulator.cache / "out")] == [1, 3]
 
 
 def test_a_full_disk_is_one_line_and_keeps_what_was_stored(emulator: Emulator) -> None:

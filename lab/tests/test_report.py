@@ -36,6 +36,9 @@ PROVENANCE = {
 }
 
 
+TOPOLOGY = [{"cpu": cpu, "core": cpu // 2, "llc": 0, "node": 0, "siblings": []} for cpu in range(4)]
+
+
 def cells(factor: float = 0.8, schedulers: tuple[str, ...] = ("eevdf", "scx_heddle")) -> list[CellResult]:
     """Return a run in which every scheduler after the first takes `factor` of the time."""
     return [
@@ -91,7 +94,9 @@ class Outline(HTMLParser):
 
 
 def page(run: list[CellResult]) -> tuple[str, Outline]:
-    source = html.render("demo: a <title>", "bin/heddle run demo", run, comparison.schedulers(run))
+    about = resultfile.About(title="demo: a <title>", command="bin/heddle run demo", topologies={"smp-4": TOPOLOGY})
+    drawn = html.pictures(Path("/nonexistent"), about, run)
+    source = html.render(about, run, comparison.schedulers(run), drawn)
     outline = Outline()
     outline.feed(source)
     assert outline.open == []
