@@ -30,7 +30,7 @@ readme: demo
 
 test: setup lint
 	$(IN) cargo test --workspace --locked
-	$(IN) python3 -m pytest -c lab/pyproject.toml setup/tests lab/tests
+	$(IN) python3 -m pytest -c lab/pyproject.toml -n logical --dist loadscope setup/tests lab/tests
 
 bench: setup
 	set -e; for name in $(BENCH); do \
