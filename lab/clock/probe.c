@@ -158,7 +158,7 @@ static void wake_pair(int waker, int wakee, int count, uint32_t random)
 		random = random * 1664525 + 1013904223;
 		sleep_ns(100000 + random % 50000);
 		if (i == count / 10)
-			w->sum = 0;	/* the first tenth warms up */
+			w->sum = 0; /* the first tenth warms up */
 		w->stamp = now_ns();
 		atomic_store(&w->word, i + 1);
 		futex_wake(&w->word);

@@ -115,7 +115,10 @@ mod tests {
         let meta = Counters::meta();
         for (name, _) in Counters::default().entries() {
             let field = &meta.fields[name];
-            assert!(!field.desc.as_deref().unwrap_or("").is_empty(), "{name}");
+            assert!(
+                !field.attrs.desc.as_deref().unwrap_or("").is_empty(),
+                "{name}"
+            );
         }
     }
 }

@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #define MAX_CPUS 64
+#define INTERRUPT __attribute__((interrupt, target("general-regs-only")))
 #define APIC(reg) (*(volatile uint32_t *)(0xfee00000 + (reg)))
 #define EOI 0xb0
 #define SPURIOUS 0xf0
@@ -36,8 +37,8 @@ struct frame;
 static uint64_t idt[256];
 static int online;
 static volatile int arrived, generation;
-static volatile uint64_t stamp;		/* when what is waited for was caused */
-static volatile int taken;		/* interrupts taken */
+static volatile uint64_t stamp; /* when what is waited for was caused */
+static volatile int taken;  /* interrupts taken */
 static volatile bool flag;
 static volatile int turn;
 static struct stat stat;
@@ -118,8 +119,7 @@ static void print_stat(const char *name, int a, int b)
 	stat.count = stat.sum = 0;
 }
 
-__attribute__((interrupt, target("general-regs-only")))
-static void on_interrupt(struct frame *frame)
+static INTERRUPT void on_interrupt(struct frame *frame)
 {
 	stat_add((int32_t)(tsc() - stamp));
 	APIC(EOI) = 0;
@@ -205,7 +205,9 @@ static void interrupt_pair(int cpu, int waker, int wakee, bool halt, bool load)
 	}
 	barrier();
 	if (!cpu)
-		print_stat(halt ? load ? "@wake_loaded" : "@wake" : "@interrupt",
+		print_stat(!halt  ? "@interrupt"
+			   : load ? "@wake_loaded"
+				  : "@wake",
 			   waker, wakee);
 }
 
@@ -215,6 +217,16 @@ static void scenario_interrupt(int cpu, bool halt, bool load)
 		for (int wakee = 0; wakee < online; wakee++)
 			if (waker != wakee)
 				interrupt_pair(cpu, waker, wakee, halt, load);
+}
+
+/* Let an interrupt in, waiting for it if @halt. */
+static void take_interrupt(bool halt)
+{
+	/* One asm each: STI holds interrupts off for one more instruction. */
+	if (halt)
+		asm volatile("sti; hlt; cli" ::: "memory");
+	else
+		asm volatile("sti; nop; cli" ::: "memory");
 }
 
 /*
@@ -232,12 +244,8 @@ static void scenario_timer(int cpu, bool halt)
 
 			stamp = tsc() + delay;
 			APIC(TIMER_COUNT) = delay;
-			while (taken == i) {
-				if (halt)
-					asm volatile("sti; hlt; cli" : : : "memory");
-				else
-					asm volatile("sti; nop; cli" : : : "memory");
-			}
+			while (taken == i)
+				take_interrupt(halt);
 		}
 		while (taken < TIMERS)
 			execute(100);
@@ -327,10 +335,10 @@ static void start_others(void)
 {
 	set_gate(VECTOR_IPI);
 	set_gate(VECTOR_TIMER);
-	APIC(ICR_LOW) = 0xc4500;	/* INIT to all but self */
+	APIC(ICR_LOW) = 0xc4500; /* INIT to all but self */
 	execute(200000);
-	APIC(ICR_LOW) = 0xc46f0;	/* start-up, vector 0xf0 */
-	execute(1000000);		/* time for all to count themselves */
+	APIC(ICR_LOW) = 0xc46f0; /* start-up, vector 0xf0 */
+	execute(1000000); /* time for all to count themselves */
 }
 
 static void scenarios(int cpu)
@@ -359,16 +367,16 @@ void run_cpu(int cpu)
 		start_others();
 	asm volatile("lidt %0" : : "m"(idtr));
 	APIC(SPURIOUS) = 0x1ff;
-	APIC(TIMER_DIVIDE) = 0xb;	/* by 1: the bus clock is 1 GHz */
+	APIC(TIMER_DIVIDE) = 0xb; /* by 1: the bus clock is 1 GHz */
 	APIC(LVT_TIMER) = VECTOR_TIMER;
-	if (cpu)			/* until CPU 0 has counted */
+	if (cpu) /* until CPU 0 has counted */
 		while (!turn)
 			asm volatile("pause" : : : "memory");
 	turn = 1;
 	scenarios(cpu);
 	if (!cpu) {
 		print("@done\n");
-		outb(0xf4, 0);		/* isa-debug-exit */
+		outb(0xf4, 0); /* isa-debug-exit */
 	}
 	for (;;)
 		asm volatile("hlt");

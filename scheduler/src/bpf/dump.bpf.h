@@ -11,7 +11,8 @@ static __always_inline void dump_cpu(s32 cpu)
 {
 	const struct cpu_ctx *c = cpu_ctx(cpu);
 
-	scx_bpf_dump("clock=%llu frame=%llu running=%d queued=%d offered=%d nr=%d\n",
+	scx_bpf_dump("clock=%llu frame=%llu running=%d queued=%d offered=%d "
+		     "nr=%d\n",
 		     c->clock, frame_of(c, c->clock), c->running, c->nr_queued,
 		     c->offered, scx_bpf_dsq_nr_queued(cpu));
 }

@@ -104,7 +104,8 @@ s32 BPF_STRUCT_OPS_SLEEPABLE(heddle_init)
 	u32 cpu, nr_cpus = scx_bpf_nr_cpu_ids();
 
 	bpf_for(cpu, 0, nr_cpus) {
-		s32 err = scx_bpf_create_dsq(cpu, __COMPAT_scx_bpf_cpu_node(cpu));
+		s32 err =
+			scx_bpf_create_dsq(cpu, __COMPAT_scx_bpf_cpu_node(cpu));
 
 		if (err)
 			return err;

@@ -160,9 +160,9 @@ static __always_inline bool exchange_within(u32 cpu, struct cpu_ctx *c, u64 vt,
 		return false;
 
 	from = cpu_ctx(victim);
-	c->offset = frame_offset(c->clock, c->offset, frame_of(from, from->clock),
-				 FRAME_DRIFT_SLICES *
-					 vt_delta(slice_ns, INV_NICE_0));
+	c->offset = frame_offset(
+		c->clock, c->offset, frame_of(from, from->clock),
+		FRAME_DRIFT_SLICES * vt_delta(slice_ns, INV_NICE_0));
 	if (!worth_exchanging(frame_of(c, vt),
 			      frame_of(from, vt_of_key(waiter->scx.dsq_vtime)),
 			      vt_delta(slice_ns, c->curr_inv)))

@@ -101,9 +101,9 @@ static __always_inline void bound_sleeper(struct task_struct *p)
 	u64 key = p->scx.dsq_vtime;
 	const struct cpu_ctx *from = cpu_ctx(cpu_of_key(key));
 
-	p->scx.dsq_vtime = vt_key(lag_clamp(vt_of_key(key), from->clock,
-					    task_slice_vt(p)),
-				  cpu_of_key(key));
+	p->scx.dsq_vtime =
+		vt_key(lag_clamp(vt_of_key(key), from->clock, task_slice_vt(p)),
+		       cpu_of_key(key));
 }
 
 /* ops.enable: a task enters the scheduler, at fork or from another class. */
@@ -115,8 +115,8 @@ static __always_inline void runq_init_task(struct task_struct *p)
 	 * Without lag but half a slice in debt, as EEVDF does, so that a fork
 	 * storm does not run ahead of those who were there before.
 	 */
-	p->scx.dsq_vtime = vt_key(cpu_ctx(cpu)->clock +
-				  vt_delta(slice_ns / 2, task_inv(p)), cpu);
+	p->scx.dsq_vtime = vt_key(
+		cpu_ctx(cpu)->clock + vt_delta(slice_ns / 2, task_inv(p)), cpu);
 }
 
 /* ops.running: @p starts on this CPU. */
@@ -140,8 +140,8 @@ static __always_inline void runq_start(struct task_struct *p)
 static __always_inline u64 runq_charge(const struct cpu_ctx *c,
 				       const struct task_struct *p)
 {
-	return c->curr_vt + vt_delta(p->se.sum_exec_runtime - c->curr_sum_exec,
-				     c->curr_inv);
+	return c->curr_vt +
+	       vt_delta(p->se.sum_exec_runtime - c->curr_sum_exec, c->curr_inv);
 }
 
 /* ops.stopping: @p leaves this CPU. */
@@ -160,7 +160,8 @@ static __always_inline void runq_stop(struct task_struct *p)
 
 /* Queue @p, which is at @vt, on @cpu. */
 static __always_inline void runq_insert(struct task_struct *p, u32 cpu,
-					struct cpu_ctx *c, u64 vt, u64 enq_flags)
+					struct cpu_ctx *c, u64 vt,
+					u64 enq_flags)
 {
 	c->nr_queued++;
 	if (p->nr_cpus_allowed > 1) {

@@ -46,7 +46,8 @@ static inline u64 lag_floor(u64 vt, u64 clock, u64 slice_vt)
  * offset is its position in the frame that they share. Return the offset
  * under which @clock is at most @drift away from @other_frame.
  */
-static inline u64 frame_offset(u64 clock, u64 offset, u64 other_frame, u64 drift)
+static inline u64 frame_offset(u64 clock, u64 offset, u64 other_frame,
+			       u64 drift)
 {
 	s64 ahead = clock - offset - other_frame;
 

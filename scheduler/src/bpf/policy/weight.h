@@ -32,12 +32,14 @@
 #define MAX_RT_PRIO 100 /* p->static_prio of nice -20 */
 
 /* The kernel's table from nice -20 to nice 19. */
+/* clang-format off */
 #define NICE_WEIGHTS(X)                                                    \
 	X(88761) X(71755) X(56483) X(46273) X(36291) X(29154) X(23254)     \
 	X(18705) X(14949) X(11916) X(9548) X(7620) X(6100) X(4904) X(3906) \
 	X(3121) X(2501) X(1991) X(1586) X(1277) X(1024) X(820) X(655)      \
 	X(526) X(423) X(335) X(272) X(215) X(172) X(137) X(110) X(87)      \
 	X(70) X(56) X(45) X(36) X(29) X(23) X(18) X(15)
+/* clang-format on */
 
 #define NICE_WEIGHT_ENTRY(w) ((u64)(w) << WEIGHT_SHIFT),
 #define NICE_INV_ENTRY(w) INV((u64)(w) << WEIGHT_SHIFT),
