@@ -19,6 +19,9 @@ CPU_MODEL = "max"
 _MOST_CPUS = 255
 """above, x86 needs an interrupt remapper that this machine does not have"""
 
+_TOP_RANK = 50
+"""performance level of the fastest cores; Intel's are near this"""
+
 _LINE = 64
 """bytes of a cache line"""
 
@@ -214,17 +217,23 @@ class Machine(Model):
         return [*self._cpu_arguments(), *self._memory_arguments(), "-icount", self._icount(kernel)]
 
     def _cpu_arguments(self) -> list[str]:
-        top, layout = self.topology, self.layout()
+        top = self.topology
         slots = top.llcs * top.cores * top.threads
         levels = f"sockets={top.sockets},dies={top.dies},cores={top.cores},threads={top.threads}"
-        if len(layout) == slots:
+        if not top.classes:
             return ["-smp", f"cpus={slots},{levels}"]
         # -smp knows equal cores only: the first CPU is its, the others that exist are put into their slots.
+        cpu_type, layout = f"{CPU_MODEL}-x86_64-cpu", self.layout()
         arguments = ["-smp", f"cpus=1,maxcpus={slots},{levels}"]
+        arguments += ["-global", f"{cpu_type}.hwp-highest={self._rank(layout[0])}"]
         for cpu in layout[1:]:
             place = f"{self._die(cpu)},core-id={cpu.place},thread-id={cpu.thread}"
-            arguments += ["-device", f"{CPU_MODEL}-x86_64-cpu,{place}"]
+            arguments += ["-device", f"{cpu_type},{place},hwp-highest={self._rank(cpu)}"]
         return arguments
+
+    def _rank(self, cpu: Cpu) -> int:
+        """Return the highest performance level that a CPU of a hybrid machine reports, in 100 MHz to its kernel."""
+        return _TOP_RANK * cpu.speed // max(kind.speed for kind in self.topology.classes)
 
     def _memory_arguments(self) -> list[str]:
         distances = self.topology.distances

@@ -119,9 +119,10 @@ def test_cores_without_a_sibling_leave_a_slot_free(tmp_path: Path, cache: Path) 
         for name, threads, speed in (("P", 2, 100), ("E", 1, 60))
     )
     line = arguments(tmp_path / "box.toml", MACHINE + "threads = 2\n" + classes)
-    assert line.startswith("-smp cpus=1,maxcpus=8,sockets=1,dies=1,cores=4,threads=2 -device ")
-    places = re.findall(r"socket-id=0,core-id=(\d),thread-id=(\d)", line)
-    assert places == [("0", "1"), ("1", "0"), ("1", "1"), ("2", "0"), ("3", "0")]
+    assert line.startswith("-smp cpus=1,maxcpus=8,sockets=1,dies=1,cores=4,threads=2 -global ")
+    assert "-global max-x86_64-cpu.hwp-highest=50 " in line
+    places = re.findall(r"-device max-x86_64-cpu,socket-id=0,core-id=(\d),thread-id=(\d),hwp-highest=(\d+)", line)
+    assert places == [("0", "1", "50"), ("1", "0", "50"), ("1", "1", "50"), ("2", "0", "30"), ("3", "0", "30")]
     assert line.endswith("speed=100:100:100:100:60:100:60")
     assert machine.load(str(tmp_path / "box.toml")).kernel_arguments() == "possible_cpus=6"
 
