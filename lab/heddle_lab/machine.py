@@ -1,7 +1,7 @@
 """Machines: what the guest sees and how fast it runs."""
 
 from collections.abc import Iterator
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
@@ -201,6 +201,17 @@ class Machine(Model):
         """Return the CPUs in the order in which the guest numbers them."""
         return self.topology.layout(self.clock.speed)
 
+    def at_speed(self, factor: float) -> Self:
+        """Return the machine with the speed of all CPUs times a factor, so that classes keep their ratio."""
+
+        def scaled(speed: int) -> int:
+            return max(1, round(speed * factor))
+
+        classes = [kind.model_copy(update={"speed": scaled(kind.speed)}) for kind in self.topology.classes]
+        topology = self.topology.model_copy(update={"classes": classes})
+        clock = self.clock.model_copy(update={"speed": scaled(self.clock.speed)})
+        return self.model_copy(update={"topology": topology, "clock": clock})
+
     def kernel_arguments(self) -> str:
         """Return what the kernel has to be told of the machine: not to keep room for slots without a CPU."""
         return f"possible_cpus={self.cpus}" if self.topology.classes else ""
@@ -269,6 +280,11 @@ class Machine(Model):
             costs = ":".join(map(str, self.caches.costs()))
             options += f",cold={costs},current-task={btf.per_cpu_address(kernel.bootable(), 'current_task'):#x}"
         return options
+
+
+def speeds(model: dict[str, Any]) -> list[int]:
+    """Return each CPU's instructions per 100 ns, from `topology` and `clock` of a machine as a result records it."""
+    return [cpu.speed for cpu in Topology.model_validate(model["topology"]).layout(model["clock"]["speed"])]
 
 
 def load(name: str) -> Machine:
