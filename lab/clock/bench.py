@@ -5,8 +5,9 @@ import platform
 from pathlib import Path
 
 from clock import guests
-from heddle_lab import kernels, vm
-from heddle_lab.job import Job
+from heddle_lab import kernels, paths, tomlfile, vm
+from heddle_lab import machine as machines
+from heddle_lab.job import Job, Step
 from heddle_lab.machine import Clock, Machine, Topology
 
 REPORT = Path(__file__).with_name("RATES.md")
@@ -18,6 +19,11 @@ MACHINES = (
 )
 QUANTA = (10_000, 5_000, 2_000, 1_000)
 """ns; the rate is measured with each on the second machine"""
+MODELLED = "smp-16-2llc"
+"""the machine that the rate with and without SMT and cold caches is measured on"""
+WAKE = "wake,16,20,1"
+"""a task switch every few microseconds: what the cold caches' part of the clock looks at"""
+TINY = Step(name="tiny", argv=["hackbench", "-g", "1", "-f", "2", "-l", "10"])
 SPIN_INSNS = 3_000_000_000
 """of all CPUs together, long enough for the boot before it to be a small part"""
 MEMORY_MIB = 2048
@@ -41,6 +47,20 @@ The same rate by quantum, with {cpus} CPUs:
 |--------:|-----------------------:|
 """
 
+MODEL_HEAD = """
+With and without the SMT and cache model of {name}; the second row is of tasks that wake each other all the time:
+
+| load | without, million instructions/s | with | share |
+|------|--------------------------------:|-----:|------:|
+"""
+
+MACHINES_HEAD = """
+The shipped machines, with a job of one small hackbench:
+
+| machine | CPUs | host CPU | wall |
+|---------|-----:|---------:|-----:|
+"""
+
 
 def main() -> None:
     """Measure every machine and quantum, and write the report."""
@@ -48,7 +68,8 @@ def main() -> None:
     for topology in MACHINES:
         boot = guests.linux("idle,1", topology)
         rate = _rate(topology, Clock(), boot)
-        cpu_s, wall_s = _agent(topology)
+        bare = Machine(name="bench", summary="", source="", memory_mib=MEMORY_MIB, topology=topology)
+        cpu_s, wall_s = _job(bare, [])
         text += (
             f"| {topology.cpus} | {rate / 1e6:.0f} | {boot.cpu_s:.1f} s | {boot.insns / 1e9:.2f} billion "
             f"| {cpu_s:.1f} s | {wall_s:.1f} s |\n"
@@ -59,7 +80,29 @@ def main() -> None:
         clock = Clock(quantum_ns=quantum_ns)
         boot = guests.linux("idle,1", topology, clock)
         text += f"| {quantum_ns / 1000:g} µs | {_rate(topology, clock, boot) / 1e6:.0f} |\n"
-    REPORT.write_text(text, encoding="utf-8")
+    REPORT.write_text(text + _model() + _machines(), encoding="utf-8")
+
+
+def _model() -> str:
+    """Return the table of rates with and without the model of a machine."""
+    box = machines.load(MODELLED)
+    text = MODEL_HEAD.format(name=MODELLED)
+    for load, command in (("spinning", f"spin,{box.cpus},{box.cpus},{SPIN_INSNS // box.cpus}"), ("waking", WAKE)):
+        rates = []
+        for clock, caches in ((Clock(), None), (box.clock, box.caches)):
+            boot, run = (guests.linux(job, box.topology, clock, caches) for job in ("idle,1", command))
+            rates.append((run.insns - boot.insns) / (run.cpu_s - boot.cpu_s) / 1e6)
+        text += f"| {load} | {rates[0]:.0f} | {rates[1]:.0f} | {rates[1] / rates[0]:.0%} |\n"
+    return text
+
+
+def _machines() -> str:
+    """Return the table of what each shipped machine takes."""
+    text = MACHINES_HEAD
+    for box in sorted(map(machines.load, tomlfile.names(paths.MACHINES)), key=lambda box: (box.cpus, box.name)):
+        cpu_s, wall_s = _job(box, [TINY])
+        text += f"| {box.name} | {box.cpus} | {cpu_s:.1f} s | {wall_s:.1f} s |\n"
+    return text
 
 
 def _rate(topology: Topology, clock: Clock, boot: guests.Run) -> float:
@@ -69,15 +112,14 @@ def _rate(topology: Topology, clock: Clock, boot: guests.Run) -> float:
     return (spin.insns - boot.insns) / (spin.cpu_s - boot.cpu_s)
 
 
-def _agent(topology: Topology) -> tuple[float, float]:
-    """Return host CPU time and wall time of a guest whose job is empty."""
-    machine = Machine(name="bench", summary="", source="", memory_mib=MEMORY_MIB, topology=topology)
-    job = Job(seed=1, timeout_ns=JOB_TIMEOUT_NS, scheduler=None, steps=[])
+def _job(machine: Machine, steps: list[Step]) -> tuple[float, float]:
+    """Return host CPU time and wall time of a guest with a job, from power-on to power-off."""
+    job = Job(seed=1, timeout_ns=JOB_TIMEOUT_NS, scheduler=None, steps=steps)
     before = os.times()
     results = vm.run(vm.Guest(machine=machine, kernel=kernels.find(guests.KERNEL), job=job))
     after = os.times()
     if results.error:
-        raise SystemExit(f"the empty job failed: {results.error}")
+        raise SystemExit(f"{machine.name}: {results.error}")
     used = after.children_user + after.children_system - before.children_user - before.children_system
     return used, results.wall_s
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from heddle_lab import cpio, kernels, paths, vm
 from heddle_lab.errors import HeddleError
-from heddle_lab.machine import Clock, Machine, Topology
+from heddle_lab.machine import Caches, Clock, Machine, Topology
 
 HERE = Path(__file__).parent
 KERNEL = "6.18"
@@ -40,6 +40,10 @@ class Cpu:
     turns: int
     pauses: int
     paused_ns: int
+    moves: list[int]
+    """tasks that came from the same core, another core, another LLC, another node"""
+    stalled_ns: int
+    """charged for them"""
 
 
 @dataclass(frozen=True)
@@ -86,13 +90,12 @@ class Run:
         return sum(cpu.turns for cpu in self.cpus)
 
 
-def rom(topology: Topology, clock: Clock | None = None, icount: str = "") -> Run:
+def rom(topology: Topology, clock: Clock | None = None) -> Run:
     """Run all scenarios of the ROM.
 
     Args:
         topology: the machine's; 2..64 CPUs in one socket and die.
-        clock: quantum and speeds; the defaults of a machine if None.
-        icount: more sub-options of QEMU's -icount, each with a comma before it.
+        clock: quantum, speed and SMT; the defaults of a machine if None.
 
     Raises:
         HeddleError: QEMU is not built, or the guest did not come to its end.
@@ -101,17 +104,17 @@ def rom(topology: Topology, clock: Clock | None = None, icount: str = "") -> Run
         image = Path(name) / "rom.bin"
         _build_rom(image)
         devices = ["-device", "isa-debugcon,iobase=0xe9,chardev=text", "-device", "isa-debug-exit,iobase=0xf4"]
-        return _run(Path(name), _machine(topology, clock), ["-bios", image, *devices], icount, status=_ROM_STATUS)
+        return _run(Path(name), _machine(topology, clock), ["-bios", image, *devices], status=_ROM_STATUS)
 
 
-def linux(command: str, topology: Topology, clock: Clock | None = None, icount: str = "") -> Run:
+def linux(command: str, topology: Topology, clock: Clock | None = None, caches: Caches | None = None) -> Run:
     """Boot a kernel, let the probe do one command, and wait until it has powered off.
 
     Args:
         command: as in the comment at the top of probe.c: `spin,8,8,1000000`.
         topology: the machine's.
-        clock: quantum and speeds; the defaults of a machine if None.
-        icount: more sub-options of QEMU's -icount, each with a comma before it.
+        clock: quantum, speed and SMT; the defaults of a machine if None.
+        caches: what a task loses that moves; nothing if None.
 
     Raises:
         HeddleError: something is not built, or the guest did not come to its end.
@@ -122,24 +125,26 @@ def linux(command: str, topology: Topology, clock: Clock | None = None, icount: 
         probe = _compile(Path(name) / "probe", ["-static", "-pthread", HERE / "probe.c"])
         initrd.write_bytes(cpio.pack({"/init": (0o755, probe.read_bytes())}))
         arguments: list[str | Path] = ["-kernel", kernel.bootable(), "-initrd", initrd]
-        arguments += ["-append", f"{vm.command_line(kernel)} probe={command}"]
+        machine = _machine(topology, clock, caches)
+        arguments += ["-append", f"{vm.command_line(kernel, machine)} probe={command}"]
         arguments += ["-device", "isa-serial,chardev=text"]
-        return _run(Path(name), _machine(topology, clock), arguments, icount)
+        return _run(Path(name), machine, arguments)
 
 
-def _machine(topology: Topology, clock: Clock | None) -> Machine:
-    return Machine(name="probe", summary="", source="", memory_mib=1024, topology=topology, clock=clock or Clock())
+def _machine(topology: Topology, clock: Clock | None, caches: Caches | None = None) -> Machine:
+    facts = {"name": "probe", "summary": "", "source": "", "memory_mib": 1024}
+    return Machine(**facts, topology=topology, clock=clock or Clock(), caches=caches)
 
 
-def _run(folder: Path, machine: Machine, guest: Sequence[str | Path], icount: str, *, status: int = 0) -> Run:
+def _run(folder: Path, machine: Machine, guest: Sequence[str | Path], *, status: int = 0) -> Run:
     """Run a guest of the given arguments to its end.
 
     Raises:
         HeddleError: QEMU's status is another one, or the guest did not print @done.
     """
     text, counters = folder / "text", folder / "counters"
-    arguments = machine.qemu_arguments()
-    arguments[arguments.index("-icount") + 1] += f",counters={counters}{icount}"
+    arguments = machine.qemu_arguments(kernels.find(KERNEL))
+    arguments[arguments.index("-icount") + 1] += f",counters={counters}"
     command: list[str | Path] = [
         *(paths.qemu(), "-L", paths.firmware()),
         *("-M", MACHINE, "-cpu", vm.CPU, *arguments),

@@ -14,6 +14,9 @@
  *   lock CPUS COUNT           CPUS CPUs take one spinlock COUNT times each;
  *                             @lock elapsed_ns
  *   timer COUNT NS            COUNT sleeps of NS; @timer mean_ns max_ns
+ *   bounce A B COUNT          a thread goes to and fro between two CPUs COUNT
+ *                             times and executes 20,000 instructions after
+ *                             each; @bounce least_ns mean_ns, of one time
  *   idle NS                   sleep
  */
 #define _GNU_SOURCE
@@ -202,6 +205,24 @@ static void lock_test(int cpus, int count)
 	printf("@lock %lld\n", (long long)(now_ns() - start));
 }
 
+static void bounce(int a, int b, int count)
+{
+	int64_t least = INT64_MAX, sum = 0;
+
+	pin(b);
+	for (int i = 0; i < count; i++) {
+		int64_t start = now_ns(), elapsed;
+
+		pin(i % 2 ? b : a);
+		execute(20000);
+		elapsed = now_ns() - start;
+		sum += elapsed;
+		least = elapsed < least ? elapsed : least;
+	}
+	printf("@bounce %lld %lld\n", (long long)least,
+	       (long long)(sum / count));
+}
+
 static void timer(int count, int64_t ns)
 {
 	int64_t sum = 0, max = 0;
@@ -237,6 +258,8 @@ static void command(char *text)
 		lock_test(arg[0], arg[1]);
 	else if (!strcmp(name, "timer"))
 		timer(arg[0], arg[1]);
+	else if (!strcmp(name, "bounce"))
+		bounce(arg[0], arg[1], arg[2]);
 	else if (!strcmp(name, "idle"))
 		sleep_ns(arg[0]);
 }

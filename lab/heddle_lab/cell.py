@@ -78,9 +78,9 @@ class Cell(Model):
         """
         layers = image.layer_files(tuple(self.workload.layers))
         return {
-            "machine": self.machine.model_dump(include={"memory_mib", "topology", "clock"}),
+            "machine": self.machine.model_dump(exclude={"name", "summary", "source"}),
             "cpu": vm.CPU,
-            "command_line": vm.command_line(self.kernel),
+            "command_line": vm.command_line(self.kernel, self.machine),
             "kernel": hashing.of_file(self.kernel.bootable()),
             "kernel_config": hashing.of_file(self.kernel.config),
             "qemu": hashing.of_file(paths.qemu()),

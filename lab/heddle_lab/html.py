@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import jinja2
 
-from heddle_lab import cdf, machinepicture, resultfile, stats, table, timelines, tracing, units
+from heddle_lab import cdf, machine, machinepicture, resultfile, stats, table, timelines, tracing, units
 from heddle_lab.comparison import Row
 from heddle_lab.measures import perfetto
 from heddle_lab.resultfile import CellResult
@@ -52,9 +52,7 @@ class Section(NamedTuple):
 
 def pictures(folder: Path, about: resultfile.About, cells: list[CellResult]) -> Pictures:
     """Draw the machines, and read the timelines that were drawn into a folder of results."""
-    speeds = {
-        cell.machine: cell.provenance["inputs"]["machine"]["clock"]["speed"] for cell in cells if not cell.variant
-    }
+    speeds = {cell.machine: machine.speeds(cell.provenance["inputs"]["machine"]) for cell in cells if not cell.variant}
     machines = {
         name: machinepicture.svg(cpus, speeds[name]) for name, cpus in about.topologies.items() if name in speeds
     }
@@ -168,11 +166,7 @@ def _facts(cells: list[CellResult]) -> list[tuple[str, list[str]]]:
         inputs, versions = cell.provenance["inputs"], cell.provenance["versions"]
         add("Repository", f"commit {versions['commit'] or 'unknown'}")
         add("Machine", f"{cell.machine}: {cell.provenance['machine_source']}")
-        add(
-            "Virtual clock",
-            f"quantum {inputs['machine']['clock']['quantum_ns']} ns, "
-            f"{':'.join(map(str, inputs['machine']['clock']['speed']))} instructions per 100 ns",
-        )
+        add("Virtual clock", _clock(inputs["machine"]))
         add("Kernel", f"{cell.provenance['kernel_release']}, sha256 {inputs['kernel']}")
         add("Kernel arguments", inputs["command_line"])
         add("Virtual CPU", inputs["cpu"])
@@ -182,6 +176,17 @@ def _facts(cells: list[CellResult]) -> list[tuple[str, list[str]]]:
         add("Workload", f"{cell.workload}: {cell.provenance['workload_source']}")
         add("Statistics", f"numpy {versions['numpy']}, scipy {versions['scipy']}")
     return list(facts.items())
+
+
+def _clock(model: dict[str, Any]) -> str:
+    """Return what the clock and the caches of a machine add to its topology."""
+    clock, caches = model["clock"], model["caches"]
+    rates = "/".join(str(speed) for speed in sorted(set(machine.speeds(model)), reverse=True))
+    cold = f"{caches['footprint_kib']} KiB to fetch" if caches else "nothing"
+    return (
+        f"quantum {clock['quantum_ns']} ns, {rates} instructions per 100 ns, "
+        f"{clock['smt']} % of it beside a busy sibling; a task that moves has {cold}"
+    )
 
 
 def _scheduler(cell: CellResult) -> str:

@@ -134,15 +134,16 @@ def measure(results: Results, job: Job, step: str, machine: Machine) -> dict[str
     """
     events = events_of(results, step)
     line = line_of(events, results)
+    speeds = [cpu.speed for cpu in machine.layout()]
     woken = latency.quantiles(latency.wakeup_latencies(line))
     moved = switches.migrations(line, switches.places(topology(results)))
     event = cost.event_insns(
         _elapsed_ns(results, _SILENT_STEP),
         _elapsed_ns(results, _RECORDED_STEP),
         len(events_of(results, _RECORDED_STEP)),
-        machine.clock.speed[min(_COST_CPU, len(machine.clock.speed) - 1)],
+        speeds[_COST_CPU],
     )
-    per_switch = cost.insns_per_switch(events, machine.clock.speed, event)
+    per_switch = cost.insns_per_switch(events, speeds, event)
     return {
         "wasted_idle": idle.wasted_idle(line, affinity.find(events)).fraction,
         **_fairness(events, line, job),

@@ -14,14 +14,14 @@ from heddle_lab import cpio, image, paths
 from heddle_lab.errors import HeddleError
 from heddle_lab.job import Job
 from heddle_lab.kernels import Kernel
-from heddle_lab.machine import Machine
+from heddle_lab.machine import CPU_MODEL, Machine
 from heddle_lab.results import Record, Results
 from heddle_lab.tomlfile import Model
 
 WALL_TIMEOUT_S = 600.0
 """default limit of one boot in wall seconds; the limits that matter are the job's, in virtual time"""
 
-CPU = "max,vendor=GenuineIntel,level=0x1e,-monitor,-rdrand,-rdseed,-erms,-fsrm"
+CPU = f"{CPU_MODEL},vendor=GenuineIntel,level=0x1e,-monitor,-rdrand,-rdseed,-erms,-fsrm"
 """Intel's leaves describe dies (one LLC each); MWAIT would be a busy loop; no entropy from the host.
 
 Without fast string instructions (and with REP_GOOD cleared below) the kernel copies and clears by plain moves.
@@ -100,12 +100,12 @@ def _write_initrd(guest: Guest, target: Path) -> None:
         out.write(cpio.pack(own | guest.files))
 
 
-def command_line(kernel: Kernel) -> str:
+def command_line(kernel: Kernel, machine: Machine) -> str:
     """Return the kernel's arguments; they are part of every cell's hash.
 
     The delay loop's count is given (TSC ticks per jiffy), or else every CPU measures it for 75 ms at boot.
     """
-    return f"{_COMMAND_LINE} lpj={1_000_000_000 // kernel.hz}"
+    return f"{_COMMAND_LINE} lpj={1_000_000_000 // kernel.hz} {machine.kernel_arguments()}".rstrip()
 
 
 def _command(guest: Guest, folder: Path, console_device: list[str]) -> list[str]:
@@ -120,11 +120,11 @@ def _command(guest: Guest, folder: Path, console_device: list[str]) -> list[str]
         str(paths.qemu()),
         *("-L", str(paths.firmware())),
         *("-M", "q35", "-accel", "tcg,thread=single", "-cpu", CPU),
-        *guest.machine.qemu_arguments(),
+        *guest.machine.qemu_arguments(guest.kernel),
         *("-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"),
         *("-rtc", "base=2026-01-01,clock=vm", "-seed", str(guest.job.seed)),
         *("-kernel", str(guest.kernel.bootable()), "-initrd", str(folder / "initrd")),
-        *("-append", command_line(guest.kernel)),
+        *("-append", command_line(guest.kernel, guest.machine)),
         *console_device,
         *("-device", "isa-serial,chardev=console"),
         *("-device", "virtio-serial-pci,id=ports,ioeventfd=off"),

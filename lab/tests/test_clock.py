@@ -11,7 +11,7 @@ import pytest
 
 from clock import guests
 from clock.guests import Run
-from heddle_lab.machine import Clock, Topology
+from heddle_lab.machine import Caches, Clock, CoreClass, Topology
 
 QUANTUM = Clock().quantum_ns
 CORES = Topology(cores=4)
@@ -21,17 +21,27 @@ TB = 30
 """the longest translation block of the ROM's loops and interrupt paths: how much a turn can overrun"""
 
 EIGHT = Topology(cores=8)
+TWO_NODES = Topology(sockets=2, dies=2, cores=1, threads=2, distances=[[10, 20], [20, 10]])
+"""8 CPUs: 1 shares the core of 0, 2 is in another LLC of its node, 4 in another node"""
+SMT = 60
+"""per cent; the quantum is a multiple of what two siblings execute in it"""
+CACHES = Caches(footprint_kib=256, misses=4, core_ns=10, llc_ns=40, node_ns=100)
 MS = 1_000_000
 
 
 @cache
-def rom(quantum: int = QUANTUM, speed: tuple[int, ...] = (100,)) -> Run:
-    return guests.rom(CORES, Clock(quantum_ns=quantum, speed=list(speed)))
+def rom(quantum: int = QUANTUM) -> Run:
+    return guests.rom(CORES, Clock(quantum_ns=quantum))
 
 
 @cache
 def linux(command: str, quantum: int = QUANTUM) -> Run:
     return guests.linux(command, EIGHT, Clock(quantum_ns=quantum))
+
+
+@cache
+def bounce(to: int, caches: bool) -> Run:
+    return guests.linux(f"bounce,0,{to},500", TWO_NODES, caches=CACHES if caches else None)
 
 
 def elapsed(run: Run) -> int:
@@ -47,10 +57,19 @@ class TestRom:
         for _, spent in rom().facts("spin"):
             assert SPIN_INSNS <= spent <= SPIN_INSNS + TB
 
-    def test_each_cpu_has_its_own_speed(self) -> None:
-        speed = (100, 250, 60, 33)
-        for cpu, spent in rom(speed=speed).facts("spin"):
-            assert spent == pytest.approx(SPIN_INSNS * 100 / speed[cpu], abs=TB * 100 / speed[cpu])
+    def test_each_core_has_the_speed_of_its_class(self) -> None:
+        speeds = (100, 250, 60, 33)
+        classes = [CoreClass(name=str(speed), cores=1, threads=1, speed=speed) for speed in speeds]
+        run = guests.rom(CORES.model_copy(update={"classes": classes}))
+        for cpu, spent in run.facts("spin"):
+            assert spent == pytest.approx(SPIN_INSNS * 100 / speeds[cpu], abs=TB * 100 / speeds[cpu])
+
+    @pytest.mark.parametrize("factor", [SMT, 40])
+    def test_siblings_that_both_execute_have_the_factor_of_their_speed(self, factor: int) -> None:
+        run = guests.rom(Topology(cores=2, threads=2), Clock(smt=factor))
+        unpaid = QUANTUM * (100 - factor) / factor  # a round's share is paid at its end
+        for _, spent in run.facts("spin"):
+            assert spent == pytest.approx(SPIN_INSNS * 100 / factor, abs=unpaid + TB)
 
     @pytest.mark.parametrize("scenario", ["wake", "wake_loaded"])
     def test_waking_a_halted_cpu_takes_as_long_from_and_to_any(self, scenario: str) -> None:
@@ -121,6 +140,33 @@ class TestLinux:
         command = f"spin,12,8,{20 * MS}"
         times = [elapsed(linux(command, quantum)) for quantum in (QUANTUM, QUANTUM // 2, QUANTUM // 4)]
         assert max(times) < 1.02 * min(times)
+
+    def test_only_a_sibling_that_executes_slows_down(self) -> None:
+        clock = Clock(smt=SMT)
+        for cpus, threads, share in ((2, 1, 100), (2, 2, SMT), (8, 8, SMT)):
+            run = guests.linux(f"spin,{threads},{cpus},{20 * MS}", TWO_NODES, clock)
+            assert elapsed(run) == pytest.approx(20 * MS * 100 / share, rel=0.02)
+
+    @pytest.mark.parametrize(("to", "distance"), [(1, 0), (2, 2), (4, 3)])
+    def test_a_task_that_moves_loses_the_stated_cost(self, to: int, distance: int) -> None:
+        cost = (0, *CACHES.costs())[distance]
+        (_, warm), (_, cold) = (bounce(to, caches).facts("bounce")[0] for caches in (False, True))
+        assert cold - warm == pytest.approx(cost, abs=0.02 * (warm + cost))
+        for cpu in (0, to):
+            assert bounce(to, caches=True).cpus[cpu].moves[distance] >= 250
+
+    def test_every_move_is_charged_once(self) -> None:
+        for cpu in bounce(4, caches=True).cpus:
+            assert cpu.stalled_ns == sum(n * cost for n, cost in zip(cpu.moves, (0, *CACHES.costs()), strict=True))
+
+    def test_a_footprint_of_nothing_changes_nothing(self) -> None:
+        free = CACHES.model_copy(update={"footprint_kib": 0})
+        run = guests.linux("bounce,0,4,500", TWO_NODES, caches=free)
+        assert run.text == bounce(4, caches=False).text
+
+    def test_the_whole_model_repeats_to_the_last_counter(self) -> None:
+        first, second = (guests.linux("wake,8,20,1", TWO_NODES, Clock(smt=SMT), CACHES) for _ in range(2))
+        assert first.counters == second.counters
 
     def test_short_sleeps_end_on_time(self) -> None:
         [(average, longest)] = linux("timer,1000,3000").facts("timer")

@@ -25,7 +25,7 @@ PROVENANCE = {
     "metrics": METRICS,
     "flags": [],
     "inputs": {
-        "machine": {"clock": {"quantum_ns": 10000, "speed": [100]}},
+        "machine": {"clock": {"quantum_ns": 10000, "speed": 100, "smt": 61}, "topology": {"cores": 4}, "caches": None},
         "kernel": "aa",
         "command_line": "quiet",
         "cpu": "max",

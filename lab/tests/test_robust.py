@@ -47,13 +47,27 @@ def test_two_runs_are_compared_as_robustly_as_both_were_measured() -> None:
 @pytest.mark.parametrize("name", ["smp-4", "smp-16-2llc"])
 def test_each_variation_differs_in_one_thing(name: str) -> None:
     box = machine.load(name)
+    mine = facts(box)
     for variant in robust.variants(box).values():
-        mine, its = box.clock.model_dump(), variant.clock.model_dump()
-        assert len([key for key in mine if mine[key] != its[key]]) == 1
-        assert variant.model_copy(update={"clock": box.clock}) == box
+        assert len([key for key, value in facts(variant).items() if value != mine[key]]) == 1
+
+
+def facts(box: machine.Machine) -> dict[str, object]:
+    """Return all that a variation may change, each by itself; without caches, all costs are 0."""
+    footprint = box.caches.footprint_kib if box.caches else 0
+    rest = box.model_dump(exclude={"clock", "caches", "topology"})
+    return {**box.clock.model_dump(), "footprint": footprint, "topology": box.topology.model_dump(), "rest": rest}
+
+
+def test_what_a_machine_does_not_have_is_not_varied() -> None:
+    assert list(robust.variants(machine.load("smp-4"))) == ["Q/4", "speed -30 %", "speed +30 %"]
+    more = ["SMT 50 %", "SMT 75 %", "no cold caches", "cold caches x2"]
+    assert list(robust.variants(machine.load("smp-16-2llc")))[3:] == more
 
 
 def test_speeds_keep_their_ratio() -> None:
-    hybrid = machine.load("smp-4").model_copy(update={"clock": machine.Clock(speed=[300, 150])})
-    assert [box.clock.speed for box in robust.variants(hybrid).values()][1:] == [[210, 105], [390, 195]]
-    assert robust.variants(hybrid)["Q/4"].clock.quantum_ns == 2500
+    hybrid = machine.load("alderlake-8p8e")
+    variants = robust.variants(hybrid)
+    speeds = [sorted({cpu.speed for cpu in variants[f"speed {sign}30 %"].layout()}) for sign in "-+"]
+    assert speeds == [[42, 70], [78, 130]]
+    assert variants["Q/4"].clock.quantum_ns == 2500
