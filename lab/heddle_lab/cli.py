@@ -1,5 +1,6 @@
 """The command `heddle`."""
 
+import re
 import shlex
 import sys
 from collections.abc import Sequence
@@ -20,12 +21,14 @@ from heddle_lab import (
     machine,
     markdown,
     paths,
+    recording,
     resultfile,
     scheduler,
     table,
     timelines,
     tomlfile,
     tracing,
+    validation,
     vm,
     workload,
 )
@@ -239,6 +242,54 @@ def timeline(
     )
     base = folder / timelines.FOLDER / drawn
     click.echo(f"{base}.svg\n{base}{perfetto.SUFFIX}\n{folder / html.NAME}")
+
+
+@cli.command()
+@click.argument("file", type=click.Path(path_type=Path), metavar="TRACE")
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), metavar="W.toml", help="Default: TRACE.toml.")
+@click.option("--source", default="", metavar="TEXT", help="Which machine, which load: goes into the file.")
+@click.option("--check", "machine_name", metavar="M", help="Replay it on this machine and tell how faithful that is.")
+@click.option("--kernel", "kernel_name", default=experiment.DEFAULT_KERNEL, show_default=True, metavar="K")
+def record(file: Path, out: Path | None, source: str, machine_name: str | None, kernel_name: str) -> None:
+    """Turn a trace of a real machine into a workload.
+
+    TRACE is the text of `perf sched record` and `perf sched script`, or of trace-cmd's `record -e sched_switch -e
+    sched_waking` and `report`.
+    """
+    try:
+        text = file.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise HeddleError(f"{file}: {error.strerror}") from error
+    recorded = recording.read(text, str(file))
+    target = out or file.with_suffix(".toml")
+    name = re.sub("[^a-z0-9]+", "-", target.stem.lower()).strip("-") or "recorded"
+    files.write_text(target, recording.workload(recorded, name, source or f"recorded: {file.name}"))
+    rows = [(group.name, str(group.tasks), f"{len(group.runs_ns)}", f"{group.woken:.0%}") for group in recorded.groups]
+    _listing(("group", "tasks", "runs", "woken by tasks"), rows)
+    if machine_name:
+        replayed = recording.replay(recorded, target, machine.load(machine_name), kernels.find(kernel_name))
+        _listing(("what", "trace", "replay", "apart"), recording.fidelity(recorded, replayed))
+    click.echo(target)
+
+
+@cli.command()
+@click.option("--jobs", type=click.IntRange(1), metavar="N", help="Guests at a time; default: one per core.")
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), metavar="PAGE.md", default=validation.PAGE)
+def validate(jobs: int | None, out: Path) -> int:
+    """Measure what the laboratory claims about itself and write the page; exit status 1 if a check disagrees."""
+    checks = validation.load()
+    planned = validation.cells(checks)
+    boots = [cell for seeds in planned.values() for sides in seeds for cell in sides]
+    with Reporter(len(boots)) as reporter:
+        outcome = Runner(Store(paths.cells()), jobs=jobs, report=reporter.show).run(boots)
+    if outcome.interrupted:
+        raise click.Abort
+    findings = validation.judge(checks, planned, outcome)
+    files.write_text(out, validation.page(findings))
+    rows = [(one.check.kind, one.check.name, one.word.value.strip("*"), one.remark) for one in findings]
+    _listing(("kind", "check", "verdict", "why not"), rows)
+    click.echo(out)
+    return 1 if any(one.word is validation.Word.DISAGREE for one in findings) else 0
 
 
 @cli.command(name="compare")

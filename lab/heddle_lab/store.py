@@ -1,7 +1,8 @@
-"""The store of measured cells: one file per cell, named by the hash of its inputs."""
+"""The store of measured cells: one file per cell, named by the hash of its inputs; compressed, for traces are long."""
 
 from pathlib import Path
 
+import zstandard
 from pydantic import ValidationError
 
 from heddle_lab import files
@@ -23,8 +24,8 @@ class Store:
     def get(self, key: str) -> Results | None:
         """Return a cell's results, none if it was not measured; a damaged file counts as not measured."""
         try:
-            return Results.model_validate_json(self._file(key).read_bytes())
-        except (FileNotFoundError, ValidationError):
+            return Results.model_validate_json(zstandard.decompress(self._file(key).read_bytes()))
+        except (FileNotFoundError, ValidationError, zstandard.ZstdError):
             return None
 
     def put(self, key: str, results: Results) -> None:
@@ -34,9 +35,9 @@ class Store:
             StoreError: the disk is full or not writable.
         """
         try:
-            files.write_text(self._file(key), results.model_dump_json())
+            files.write_bytes(self._file(key), zstandard.compress(results.model_dump_json().encode()))
         except HeddleError as error:
             raise StoreError(f"{error}; the cells that were measured before are kept") from error
 
     def _file(self, key: str) -> Path:
-        return self.folder / key[:2] / f"{key}.json"
+        return self.folder / key[:2] / f"{key}.json.zst"

@@ -63,7 +63,7 @@ def show_single(cells: list[CellResult], console: Console) -> None:
     groups: dict[tuple[str, str, str, str, str], list[CellResult]] = {}
     for cell in cells:
         point = " ".join([cell.workload, *(f"{name}={value}" for name, value in cell.params.items())])
-        for metric in cell.provenance["metrics"]:
+        for metric in [name for name in cell.provenance["metrics"] if name in cell.metrics and not cell.variant]:
             groups.setdefault((cell.machine, cell.kernel, cell.sched, point, metric), []).append(cell)
     for key, group in groups.items():
         metric = key[-1]

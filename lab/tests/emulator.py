@@ -67,7 +67,7 @@ class Emulator:
 
     def cells(self) -> int:
         """Return how many cells the store has."""
-        return len(list((self.cache / "cells").rglob("*.json")))
+        return len(list((self.cache / "cells").rglob("*.json.zst")))
 
     def environment(self) -> dict[str, str]:
         """Return the environment of commands that use this cache."""

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import zstandard
 from pydantic import ValidationError
 
 from heddle_lab import kernels, machine, scheduler, tomlfile, workload
@@ -160,19 +161,21 @@ def test_store_returns_what_was_put(tmp_path: Path) -> None:
     assert store.get("ab12") is None
     store.put("ab12", results)
     assert store.get("ab12") == results
-    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["ab12.json"]
+    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["ab12.json.zst"]
 
 
 def test_damaged_result_counts_as_not_measured(tmp_path: Path) -> None:
     store = Store(tmp_path)
     store.put("ab12", Results(records=[], console="", wall_s=1.0))
-    (tmp_path / "ab" / "ab12.json").write_text('{"records": [')
-    assert store.get("ab12") is None
+    file = tmp_path / "ab" / "ab12.json.zst"
+    for damaged in (file.read_bytes()[:-3], zstandard.compress(b'{"records": ['), b""):
+        file.write_bytes(damaged)
+        assert store.get("ab12") is None
 
 
 def test_store_that_cannot_be_written_says_so(tmp_path: Path) -> None:
     (tmp_path / "cells").write_text("a file where a folder should be")
-    with pytest.raises(HeddleError, match=r"cannot write .*ab12\.json: "):
+    with pytest.raises(HeddleError, match=r"cannot write .*ab12\.json\.zst: "):
         Store(tmp_path / "cells").put("ab12", Results(records=[], console="", wall_s=1.0))
 
 

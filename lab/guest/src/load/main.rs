@@ -10,6 +10,7 @@ mod futex;
 mod latency;
 mod pingpong;
 mod random;
+mod replay;
 mod schbench;
 mod spin;
 mod team;
@@ -38,6 +39,7 @@ enum Load {
     Wake(wake::Options),
     Forks(forks::Options),
     Yield(yields::Options),
+    Replay(replay::Options),
     /// Does nothing, successfully: what `forks --exec` executes
     #[command(hide = true)]
     Exit,
@@ -63,6 +65,7 @@ fn run(load: &Load) -> Result<Option<Value>> {
         Load::Wake(options) => wake::run(options)?,
         Load::Forks(options) => forks::run(options)?,
         Load::Yield(options) => yields::run(options)?,
+        Load::Replay(options) => replay::run(options)?,
         Load::Exit => return Ok(None),
     };
     Ok(Some(report))

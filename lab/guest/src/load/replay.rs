@@ -1,0 +1,240 @@
+//! Tasks that run, wake one another and sleep as a recorded trace says (`heddle record`).
+
+use std::ffi::CString;
+use std::io;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use anyhow::{Context, Result, bail};
+use clap::{Args, value_parser};
+use nix::errno::Errno;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::latency::Samples;
+use crate::random::Random;
+use crate::{clock, futex, team, work};
+
+/// Replay a model of a recorded load, which is read from stdin
+#[derive(Args)]
+pub struct Options {
+    /// How long, ms of `CLOCK_MONOTONIC`
+    #[arg(long, value_parser = value_parser!(u64).range(1..))]
+    for_ms: u64,
+    /// Seed of all that is random
+    #[arg(long, env = "HEDDLE_SEED", default_value_t = 1)]
+    seed: u64,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Model {
+    groups: Vec<Group>,
+}
+
+/// Tasks that behave alike.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Group {
+    /// What its threads are called.
+    name: String,
+    tasks: usize,
+    nice: i32,
+    /// Work between two sleeps, instructions: quantiles at equal steps, ascending.
+    runs_insns: Vec<u64>,
+    /// Length of a sleep, likewise; the longest is also how long a task waits for another to wake it.
+    sleeps_ns: Vec<u64>,
+    /// Part of the sleeps that another task ends.
+    woken: f64,
+    /// Wakeups of each group for each run.
+    wakes: Vec<f64>,
+}
+
+/// What one task did.
+#[derive(Default)]
+struct Done {
+    runs: u64,
+    /// Sleeps that another task should have ended, and time did.
+    timeouts: u64,
+    /// How late sleeps that time ends did end, ns.
+    late: Samples,
+}
+
+/// Runs the replay.
+///
+/// # Errors
+/// A malformed model, or a thread could not be set up.
+pub fn run(options: &Options) -> Result<Value> {
+    let model: Model = serde_json::from_reader(io::stdin()).context("malformed model on stdin")?;
+    model.check()?;
+    // Wakeups that found nobody asleep, by group.
+    let tokens: Vec<AtomicU32> = model.groups.iter().map(|_| AtomicU32::new(0)).collect();
+    let members: Vec<usize> =
+        model.groups.iter().enumerate().flat_map(|(number, group)| vec![number; group.tasks]).collect();
+    let prepare = |index: usize| model.groups[members[index]].dress();
+    let length_ns = options.for_ms * 1_000_000;
+    let done = team::run(members.len(), prepare, |index| {
+        let mut random = Random::new(options.seed, index);
+        Ok(model.play(members[index], &tokens, &mut random, clock::now() + length_ns))
+    })?;
+    let (mut runs, mut timeouts, mut late) = (0, 0, Samples::default());
+    for one in done {
+        runs += one.runs;
+        timeouts += one.timeouts;
+        late.append(one.late);
+    }
+    Ok(json!({
+        "tasks": members.len(),
+        "length_ns": length_ns,
+        "runs": runs,
+        "timeouts": timeouts,
+        "throughput": runs as f64 * 1e9 / length_ns as f64,
+        "wakeup_latency_ns": late.summary(),
+    }))
+}
+
+impl Model {
+    fn check(&self) -> Result<()> {
+        for group in &self.groups {
+            let rising = |values: &[u64]| values.len() >= 2 && values.is_sorted();
+            if !rising(&group.runs_insns) || !rising(&group.sleeps_ns) {
+                bail!(
+                    "group '{}': runs_insns and sleeps_ns need two ascending quantiles or more",
+                    group.name
+                );
+            }
+            if group.wakes.len() != self.groups.len() {
+                bail!("group '{}': wakes needs a number for each of the groups", group.name);
+            }
+            if group.wakes.iter().chain([&group.woken]).any(|rate| !(0.0..1e6).contains(rate)) {
+                bail!("group '{}': woken and wakes cannot be negative", group.name);
+            }
+        }
+        Ok(())
+    }
+
+    fn play(&self, number: usize, tokens: &[AtomicU32], random: &mut Random, end: u64) -> Done {
+        let group = &self.groups[number];
+        let mut done = Done::default();
+        // Tasks begin asleep, each at a point of its own.
+        let first = quantile(&group.sleeps_ns, random);
+        clock::sleep_until(clock::now() + random.below(first));
+        while clock::now() < end {
+            work::execute(quantile(&group.runs_insns, random).max(work::MINIMUM));
+            done.runs += 1;
+            for (other, &rate) in group.wakes.iter().enumerate() {
+                (0..times(rate, random)).for_each(|_| give(&tokens[other], self.groups[other].tasks));
+            }
+            if chance(group.woken, random) {
+                let patience = group.sleeps_ns[group.sleeps_ns.len() - 1];
+                done.timeouts += u64::from(!take(&tokens[number], clock::now() + patience));
+            } else {
+                let due = clock::now() + quantile(&group.sleeps_ns, random);
+                clock::sleep_until(due);
+                done.late.add(clock::between(due, clock::now()));
+            }
+        }
+        done
+    }
+}
+
+impl Group {
+    /// Gives the calling thread the group's name and nice level.
+    fn dress(&self) -> Result<()> {
+        let name = CString::new(self.name.as_str()).context("a group's name has a zero byte")?;
+        // SAFETY: the string lives through the call; the kernel takes 15 bytes of it.
+        Errno::result(unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) }).context("name")?;
+        // SAFETY: plain system call; 0 is the calling thread.
+        Errno::result(unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, self.nice) }).context("nice")?;
+        team::sharpen_timers()
+    }
+}
+
+/// Wakes a sleeper, or lets the next one not fall asleep; a group never owes more wakeups than it has tasks.
+fn give(tokens: &AtomicU32, tasks: usize) {
+    let most = u32::try_from(tasks).unwrap_or(u32::MAX);
+    let more = |held| (held < most).then_some(held + 1);
+    if tokens.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).is_ok() {
+        futex::wake(tokens);
+    }
+}
+
+/// Waits for a wakeup until `end`; tells whether it came.
+fn take(tokens: &AtomicU32, end: u64) -> bool {
+    loop {
+        let less = |held: u32| held.checked_sub(1);
+        if tokens.fetch_update(Ordering::AcqRel, Ordering::Acquire, less).is_ok() {
+            return true;
+        }
+        let now = clock::now();
+        if now >= end {
+            return false;
+        }
+        futex::wait_for(tokens, 0, end - now);
+    }
+}
+
+/// Draws from a distribution given by its quantiles, straight between them.
+fn quantile(values: &[u64], random: &mut Random) -> u64 {
+    const STEPS: u64 = 1 << 20;
+    let place = random.below((values.len() as u64 - 1) * STEPS);
+    let (left, part) = ((place / STEPS) as usize, place % STEPS);
+    let width = values[left + 1] - values[left];
+    values[left] + u64::try_from(u128::from(width) * u128::from(part) / u128::from(STEPS)).unwrap_or(width)
+}
+
+/// Draws how often something happens that happens `rate` times on average.
+fn times(rate: f64, random: &mut Random) -> u64 {
+    rate as u64 + u64::from(chance(rate.fract(), random))
+}
+
+fn chance(part: f64, random: &mut Random) -> bool {
+    const STEPS: u64 = 1 << 32;
+    (random.below(STEPS) as f64) < part * STEPS as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn model(wakes: &str, runs: &str) -> Result<Model> {
+        let text = format!(
+            r#"{{"groups":[{{"name":"a","tasks":1,"nice":0,"runs_insns":{runs},"sleeps_ns":[1,2],"woken":0.5,"wakes":{wakes}}}]}}"#
+        );
+        let model: Model = serde_json::from_str(&text)?;
+        model.check().map(|()| model)
+    }
+
+    #[test]
+    fn refuses_what_cannot_be_played() {
+        assert!(model("[0.5]", "[1,2,3]").is_ok());
+        for (wakes, runs, word) in [
+            ("[]", "[1,2]", "wakes needs"),
+            ("[-1]", "[1,2]", "negative"),
+            ("[0]", "[2,1]", "ascending"),
+            ("[0]", "[1]", "two"),
+        ] {
+            let error = format!("{:#}", model(wakes, runs).err().expect(word));
+            assert!(error.contains(word), "{error}");
+        }
+    }
+
+    #[test]
+    fn draws_follow_the_quantiles() {
+        let mut random = Random::new(1, 0);
+        let draws: Vec<u64> = (0..10_000).map(|_| quantile(&[0, 10, 1000], &mut random)).collect();
+        let low = draws.iter().filter(|&&draw| draw < 10).count();
+        assert!((4800..5200).contains(&low), "{low}");
+        assert!(draws.iter().all(|&draw| draw < 1000));
+        let total: u64 = (0..10_000).map(|_| times(2.25, &mut random)).sum();
+        assert!((22_000..23_000).contains(&total), "{total}");
+    }
+
+    #[test]
+    fn a_token_is_taken_once_and_patience_ends() {
+        let tokens = AtomicU32::new(0);
+        give(&tokens, 1);
+        give(&tokens, 1);
+        assert!(take(&tokens, clock::now()));
+        assert!(!take(&tokens, clock::now() + 1_000_000));
+    }
+}
