@@ -1,3 +1,4 @@
 //! What the agent and the load generator share.
 
+pub mod cgroup;
 pub mod cpulist;

@@ -4,7 +4,6 @@
 //! Whatever goes wrong becomes an error record, never a guest that hangs. One thread, no polling while
 //! a step is measured, nothing written while a step is measured: the agent must not be what is measured.
 
-mod cgroup;
 mod clock;
 mod counters;
 mod init;

@@ -11,16 +11,16 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use heddle_guest::cpulist;
+use heddle_guest::{cgroup, cpulist};
 use nix::errno::Errno;
 use nix::sched::sched_setaffinity;
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, kill, killpg, sigprocmask};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Pid, getsid, setsid};
 
+use crate::clock;
 use crate::init::OUTPUTS;
 use crate::job::Policy;
-use crate::{cgroup, clock};
 
 /// How much of an output is reported, bytes; the tail is kept.
 const OUTPUT_CAP: u64 = 64 << 10;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 
 use anyhow::{Context, Error, Result, anyhow, bail};
+use heddle_guest::cgroup;
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 
@@ -12,7 +13,7 @@ use crate::job::{Action, Job, SchedulerCommand, Step};
 use crate::process::{Children, Exit, Process, Program, signal_group};
 use crate::record::{Record, SchedulerState, StepRecord, emit};
 use crate::scheduler::Scheduler;
-use crate::{cgroup, clock, port, shell, trace};
+use crate::{clock, port, shell, trace};
 
 const TRACE_PORT: &str = "heddle.trace";
 

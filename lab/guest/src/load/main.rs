@@ -7,6 +7,7 @@
 mod clock;
 mod forks;
 mod futex;
+mod groups;
 mod latency;
 mod pingpong;
 mod random;
@@ -35,6 +36,7 @@ struct Options {
 enum Load {
     Spin(spin::Options),
     Schbench(schbench::Options),
+    Groups(groups::Options),
     Pingpong(pingpong::Options),
     Wake(wake::Options),
     Forks(forks::Options),
@@ -61,6 +63,7 @@ fn run(load: &Load) -> Result<Option<Value>> {
     let report = match load {
         Load::Spin(options) => spin::run(options)?,
         Load::Schbench(options) => schbench::run(options)?,
+        Load::Groups(options) => groups::run(options)?,
         Load::Pingpong(options) => pingpong::run(options)?,
         Load::Wake(options) => wake::run(options)?,
         Load::Forks(options) => forks::run(options)?,
