@@ -1,6 +1,7 @@
 """Workloads: programs to run in the guest and how their output becomes metrics."""
 
 import json
+import math
 import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -31,6 +32,20 @@ class Parameter(Model):
     default: Value
     unit: str
     summary: str
+    minimum: float | None = None
+    """smallest value of a number; none: anything above 0"""
+
+    def allows(self, value: Value) -> bool:
+        """Tell whether a value of the default's type is in range."""
+        if isinstance(value, str):
+            return True
+        return math.isfinite(value) and (value > 0 if self.minimum is None else value >= self.minimum)
+
+    @model_validator(mode="after")
+    def _check(self) -> "Parameter":
+        if not self.allows(self.default):
+            raise ValueError(f"the default, {self.default}, is out of range")
+        return self
 
 
 class Metric(Model):
@@ -213,15 +228,20 @@ def _fill(node: Any, names: dict[str, Value]) -> Any:
 
 
 def _typed(workload: str, name: str, parameter: Parameter, given: Value | None) -> Value:
-    """Return a given value as the type of the default; an integer is fine where a float is wanted."""
+    """Return a given value as the type of the default; an integer will do for a float, any value for a text."""
     default = parameter.default
     if given is None:
         return default
+    if isinstance(default, str):
+        return str(given)
     if isinstance(default, float) and isinstance(given, int):
-        return float(given)
+        given = float(given)
     if type(given) is not type(default):
-        kind = {int: "an integer", float: "a number", str: "a text"}[type(default)]
+        kind = {int: "an integer", float: "a number"}[type(default)]
         raise HeddleError(f"workload '{workload}': parameter '{name}' is {kind} ({parameter.unit}), not '{given}'")
+    if not parameter.allows(given):
+        least = "above 0" if parameter.minimum is None else f"at least {parameter.minimum:g}"
+        raise HeddleError(f"workload '{workload}': parameter '{name}' is {least} ({parameter.unit}), not {given}")
     return given
 
 

@@ -18,6 +18,7 @@ CONTENT = {
     "params": {
         "load": {"default": 1.0, "unit": "tasks per CPU", "summary": "s"},
         "count": {"default": 3, "unit": "messages", "summary": "s"},
+        "pause": {"default": 0, "unit": "us", "summary": "s", "minimum": 0},
     },
     "steps": [{"name": "go", "argv": ["prog", "{{ (load * cpus) | round | int }}", "{{ count }}", "{{ seed }}"]}],
     "metrics": [
@@ -51,14 +52,29 @@ def test_templates_see_parameters_and_machine() -> None:
 @pytest.mark.parametrize(
     ("given_params", "complaint"),
     [
-        ({"lod": 1.0}, "no parameter 'lod'; known: load, count"),
+        ({"lod": 1.0}, "no parameter 'lod'; known: load, count, pause"),
         ({"load": "much"}, "'load' is a number"),
         ({"count": 1.5}, "'count' is an integer"),
+        ({"count": 0}, r"'count' is above 0 \(messages\), not 0"),
+        ({"load": -1.0}, "'load' is above 0"),
+        ({"load": float("nan")}, "'load' is above 0"),
+        ({"pause": -1}, r"'pause' is at least 0 \(us\), not -1"),
     ],
 )
 def test_wrong_parameters(given_params: dict[str, workload.Value], complaint: str) -> None:
     with pytest.raises(HeddleError, match=complaint):
         make().parameters(given_params)
+
+
+def test_a_default_out_of_range_is_refused() -> None:
+    with pytest.raises(HeddleError, match=r"params\.count: the default, 0, is out of range"):
+        make(params={"count": {"default": 0, "unit": "messages", "summary": "s"}})
+
+
+def test_a_text_may_look_like_a_number() -> None:
+    weights = {"weights": {"default": "100,200", "unit": "cpu.weight", "summary": "s"}}
+    name, value = workload.parse_param("weights=300")
+    assert make(params=weights).parameters({name: value}) == {"weights": "300"}
 
 
 @pytest.mark.parametrize(
