@@ -1,0 +1,61 @@
+"""Every TOML file that is shipped: it loads, and what it names exists and fits."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from heddle_lab import experiment, machine, paths, tomlfile, workload
+from heddle_lab.experiment import Experiment
+from heddle_lab.machine import Machine
+from heddle_lab.workload import Value, Workload
+
+KERNELS = {"6.18", "7.3"}
+"""what set-up fetches (setup/pins.toml)"""
+
+MACHINES = tomlfile.names(paths.MACHINES)
+WORKLOADS = tomlfile.names(paths.WORKLOADS)
+EXPERIMENTS = tomlfile.names(paths.EXPERIMENTS)
+
+
+@pytest.mark.parametrize("name", MACHINES)
+def test_machine_is_called_like_its_file(name: str) -> None:
+    assert machine.load(name).name == name
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_workload_makes_a_job_on_every_machine(name: str) -> None:
+    load = workload.load(name)
+    assert load.name == name
+    for box in map(machine.load, MACHINES):
+        assert load.job_steps(load.parameters({}), box, seed=1)
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_metrics_are_told_apart_and_used_as_designed(name: str) -> None:
+    """`better` and the units decide the verdicts and how numbers are printed."""
+    metrics = workload.load(name).metrics
+    names = [metric.name for metric in metrics]
+    assert len(set(names)) == len(names)
+    for metric in metrics:
+        if metric.name == "throughput":
+            assert (metric.unit.endswith("/s"), metric.better) == (True, "higher")
+        if "_ns" in metric.name:
+            assert (metric.unit, metric.better) == ("ns", "lower")
+
+
+def points(wanted: Experiment) -> Iterator[tuple[Workload, dict[str, Value], Machine]]:
+    for point in wanted.workloads:
+        load = workload.load(point.name)
+        for params in point.sweep():
+            for name in wanted.machines:
+                yield load, load.parameters(params), machine.load(name)
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_experiment_names_what_exists(name: str) -> None:
+    wanted = experiment.load(name)
+    assert wanted.name == name
+    assert set(wanted.kernels) <= KERNELS
+    assert wanted.schedulers[0] == "eevdf" or "=" in wanted.schedulers[0]
+    for load, params, box in points(wanted):
+        assert load.job_steps(params, box, seed=1)
