@@ -222,6 +222,9 @@ def test_gate_fails_on_a_loss_only(two_runs: tuple[Path, Path]) -> None:
         (["run", "demo.toml"], ""),
         (["run", "--seeds", "0"], "Invalid value for '--seeds'"),
         (["nosuch"], "No such command 'nosuch'"),
+        (["record", "/nonexistent"], "/nonexistent: No such file or directory"),
+        (["record", __file__], "no sched_switch events: give the text of `perf sched script`"),
+        (["timeline", "/nonexistent", "--sched", "a", "--workload", "b"], "/nonexistent: No such file or directory"),
         (["report", "/nonexistent"], "/nonexistent: No such file or directory"),
     ],
 )
