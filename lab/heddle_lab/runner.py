@@ -31,6 +31,10 @@ _LOCAL = {
 }
 
 
+_CHANGED = "kernel, QEMU, image or scheduler changed while the run went on (another `make setup`?): run again"
+"""what a cell is called by would no longer be what it is"""
+
+
 class Progress(Model):
     """How far a run is; given to the caller whenever a cell ends."""
 
@@ -116,7 +120,9 @@ class Runner:
                 # Workers keep their results themselves; some may have ended meanwhile.
                 if not self._fresh:
                     results |= {key: found for key in missing if (found := self._store.get(key))}
-        ordered = {key: results[key] for key in keyed if key in results}
+        changed = {key for key, cell in keyed.items() if key in results and cell.key() != key}
+        failures += [Failure(cell=keyed[key].label, error=_CHANGED) for key in changed]
+        ordered = {key: results[key] for key in keyed if key in results and key not in changed}
         return Outcome(results=ordered, failures=failures, interrupted=interrupted)
 
     def _measure(
@@ -217,11 +223,9 @@ def _boot(cell: Cell, key: str, here: _Here | None, fresh: bool) -> Results:
     Raises:
         HeddleError: this host has other inputs than the one that asks, or no memory for the guest.
     """
-    if here is None and cell.key() != key:
-        raise HeddleError(
-            f"worker {socket.gethostname()} has another kernel, QEMU, image or scheduler: "
-            "run `make setup` there at the same commit"
-        )
+    if cell.key() != key:
+        elsewhere = f"worker {socket.gethostname()} has another kernel, QEMU, image or scheduler: "
+        raise HeddleError(_CHANGED if here else f"{elsewhere}run `make setup` there at the same commit")
     store = Store(here.store if here else paths.cells())
     if not fresh and (known := store.get(key)):
         return known

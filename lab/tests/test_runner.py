@@ -149,6 +149,20 @@ def test_a_worker_with_other_inputs_is_refused(emulator: Emulator, cluster: Clus
     assert emulator.boots() == []
 
 
+def test_inputs_that_change_meanwhile_spoil_no_name(emulator: Emulator) -> None:
+    layer, program = emulator.cache / "image/one/base.cpio", emulator.cache / "qemu/one/bin/qemu-system-x86_64"
+    whole = layer.read_bytes()
+    program.write_text(program.read_text().replace("[ -e", f"echo more >> {layer}\n[ -e"))
+    done = emulator.run(3, "--jobs", "1")
+    assert done.returncode == 1
+    assert [line for line in done.stderr.splitlines() if "(and 2 more cells): kernel, QEMU, image or" in line]
+    # What was booted before the change is kept under its right name, the rest was not booted.
+    assert emulator.boots() == [1]
+    layer.write_bytes(whole)
+    program.write_text(program.read_text().replace("echo more", ": echo more"))
+    assert emulator.run(3).returncode == 0
+
+
 def test_a_cluster_that_is_not_there_is_one_line(emulator: Emulator) -> None:
     refused = emulator.run(1, "--dask", "tcp://127.0.0.1:1")
     assert refused.returncode == 1
