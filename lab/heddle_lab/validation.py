@@ -129,7 +129,7 @@ def _cell(check: Check, side: Side, defaults: Defaults, seed: int) -> Cell:
     box = machine.load(side.machine or defaults.machine)
     clock = box.clock.model_dump()
     clock |= {"quantum_ns": side.quantum_ns} if side.quantum_ns else {}
-    clock |= {"speed": [side.speed]} if side.speed else {}
+    clock |= {"speed": side.speed} if side.speed else {}
     steps: list[dict[str, Any]] = [
         {"name": f"write {path}", "action": {"kind": "write", "path": path, "value": value}}
         for path, value in side.write.items()
