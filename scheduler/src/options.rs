@@ -16,6 +16,28 @@ pub struct Options {
     #[arg(long, value_enum, default_value_t = RunQueue::Percpu)]
     pub runq: RunQueue,
 
+    /// Whether idle CPUs take the wakee first that has waited longest
+    #[arg(long, value_enum, default_value_t = WakeQueue::Llc)]
+    pub wakeq: WakeQueue,
+
+    /// CPUs that share a wake queue in a large LLC; cores are not divided
+    #[arg(long, value_name = "N", default_value_t = 32,
+          value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub wakeq_shard: u32,
+
+    /// Whether idle CPUs also take the longest waiting wakee of other LLCs
+    #[arg(long, value_enum, default_value_t = WakeQueueSteal::Node)]
+    pub wakeq_steal: WakeQueueSteal,
+
+    /// How idle CPUs are known to those who look for one
+    #[arg(long, value_enum, default_value_t = Idle::Mask)]
+    pub idle: Idle,
+
+    /// Look for an idle CPU in the other LLCs of the node too, when a task wakes up
+    #[arg(long, value_enum, value_name = "SWITCH", num_args = 0..=1, require_equals = true,
+          default_value_t = Switch::On, default_missing_value = "on")]
+    pub sis_node: Switch,
+
     /// How long a task may run while others wait, in microseconds
     #[arg(long, value_name = "US", default_value_t = 3000,
           value_parser = clap::value_parser!(u64).range(100..=1_000_000))]
@@ -51,6 +73,44 @@ pub struct Options {
 pub enum RunQueue {
     /// One queue per CPU, ordered by virtual time
     Percpu,
+}
+
+/// The shared wake queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum WakeQueue {
+    /// One per LLC, or more (--wakeq-shard)
+    Llc,
+    /// None: idle CPUs take what is first in the nearest queue
+    Off,
+}
+
+/// Where a shared wake queue is looked at when those of the LLC are empty.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum WakeQueueSteal {
+    /// In the other LLCs of the node
+    Node,
+    /// Nowhere
+    Off,
+}
+
+/// How idle CPUs are known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Idle {
+    /// A mask per LLC, kept at every idle entry and exit
+    Mask,
+    /// A mask per LLC that the tick clears of busy CPUs
+    TickMask,
+    /// No mask: every CPU of the LLC is looked at
+    Scan,
+    /// The kernel's masks and search
+    Builtin,
+}
+
+/// A mechanism that can be turned off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Switch {
+    On,
+    Off,
 }
 
 /// Parse an interval in seconds, fractions allowed.
@@ -92,6 +152,16 @@ mod tests {
             let args = ["scx_heddle", "--slice-us", us];
             assert!(Options::try_parse_from(args).is_err(), "{us}");
         }
+    }
+
+    #[test]
+    fn a_switch_without_a_value_is_on() {
+        let switch = |args: &[&str]| {
+            let args = [&["scx_heddle"], args].concat();
+            Options::try_parse_from(args).unwrap().sis_node
+        };
+        assert_eq!(switch(&["--sis-node"]), Switch::On);
+        assert_eq!(switch(&["--sis-node=off"]), Switch::Off);
     }
 
     #[test]

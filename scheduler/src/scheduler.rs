@@ -14,7 +14,7 @@ use scx_utils::compat::{SCX_OPS_KEEP_BUILTIN_IDLE, SCX_OPS_SWITCH_PARTIAL};
 use scx_utils::{UserExitInfo, scx_ops_attach, scx_ops_load, scx_ops_open, uei_exited, uei_report};
 
 use crate::bpf_skel::{BpfSkel, BpfSkelBuilder, OpenBpfSkel, types};
-use crate::options::{Options, RunQueue};
+use crate::options::{Idle, Options, RunQueue, Switch, WakeQueue, WakeQueueSteal};
 use crate::stats::{self, Counters};
 use crate::topology::{CPUS_PER_WORD, MAX_CPUS, MAX_WORDS, Topology};
 use crate::verifier;
@@ -45,7 +45,7 @@ impl<'object> Scheduler<'object> {
             None::<libbpf_rs::libbpf_sys::bpf_object_open_opts>
         )?;
         configure(&mut open, options)?;
-        lay_out(&mut open)?;
+        lay_out(&mut open, options)?;
 
         let mut skel = scx_ops_load!(open, heddle_ops, uei)?;
         if log::log_enabled!(log::Level::Debug) {
@@ -103,10 +103,22 @@ fn configure(open: &mut OpenBpfSkel<'_>, options: &Options) -> Result<()> {
         .as_mut()
         .context("the program has no .rodata")?;
     rodata.slice_ns = options.slice_us * 1000;
+    rodata.idle_policy = match options.idle {
+        Idle::Mask => types::idle_policy::IDLE_MASK,
+        Idle::TickMask => types::idle_policy::IDLE_TICK_MASK,
+        Idle::Scan => types::idle_policy::IDLE_SCAN,
+        Idle::Builtin => types::idle_policy::IDLE_BUILTIN,
+    };
+    rodata.sis_node = options.sis_node == Switch::On;
+    rodata.wakeq_enabled = options.wakeq == WakeQueue::Llc;
+    rodata.wakeq_steal_node = options.wakeq_steal == WakeQueueSteal::Node;
 
     // SCX_OPS_ALLOW_QUEUED_WAKEUP stays off: a wakeup by way of an interrupt of
     // the idle CPU takes a fifth longer from end to end (pipe ping-pong).
-    let mut flags = *SCX_OPS_KEEP_BUILTIN_IDLE;
+    let mut flags = 0;
+    if options.idle == Idle::Builtin {
+        flags |= *SCX_OPS_KEEP_BUILTIN_IDLE;
+    }
     if options.partial {
         flags |= *SCX_OPS_SWITCH_PARTIAL;
     }
@@ -115,8 +127,8 @@ fn configure(open: &mut OpenBpfSkel<'_>, options: &Options) -> Result<()> {
 }
 
 /// Tell the program where each CPU is.
-fn lay_out(open: &mut OpenBpfSkel<'_>) -> Result<()> {
-    let layout = Topology::read()?.layout()?;
+fn lay_out(open: &mut OpenBpfSkel<'_>, options: &Options) -> Result<()> {
+    let layout = Topology::read()?.layout(options.wakeq_shard as usize)?;
     let rodata = open
         .maps
         .rodata_data
@@ -126,16 +138,29 @@ fn lay_out(open: &mut OpenBpfSkel<'_>) -> Result<()> {
     rodata.nr_words = layout.words as u32;
     let places: &mut [types::cpu_place; MAX_CPUS] = &mut rodata.places;
     let cpu_at: &mut [u16; MAX_WORDS * CPUS_PER_WORD] = &mut rodata.cpu_at;
+    let words: &mut [types::word_layout; MAX_WORDS] = &mut rodata.word_layouts;
     for place in &layout.places {
-        let slot = &mut places[place.cpu];
-        slot.word = place.word as u16;
-        slot.bit = place.bit as u8;
-        slot.llc_cpus = place.llc_cpus as u16;
-        slot.llc_first = place.llc.start as u16;
-        slot.llc_end = place.llc.end as u16;
-        slot.node_first = place.node.start as u16;
-        slot.node_end = place.node.end as u16;
+        places[place.cpu] = types::cpu_place {
+            core: place.core,
+            word: place.word as u16,
+            bit: place.bit as u16,
+            llc_cpus: place.llc_cpus as u16,
+            llc_first: place.llc.start as u16,
+            llc_end: place.llc.end as u16,
+            node_first: place.node.start as u16,
+            node_end: place.node.end as u16,
+            wakeq: place.wakeq as u16,
+            llc_wakeq_first: place.llc_wakeqs.start as u16,
+            llc_wakeq_end: place.llc_wakeqs.end as u16,
+            node_wakeq_first: place.node_wakeqs.start as u16,
+            node_wakeq_end: place.node_wakeqs.end as u16,
+            ..Default::default()
+        };
         cpu_at[place.word * CPUS_PER_WORD + place.bit] = place.cpu as u16;
+        let word = &mut words[place.word];
+        word.core_starts |= place.core & place.core.wrapping_neg();
+        word.core_ends |= 1 << place.core.ilog2();
+        word.nr_cpus += 1;
     }
     Ok(())
 }

@@ -67,6 +67,36 @@ counters! {
     exchange,
     #[stat(desc = "Idle CPUs woken from the tick for a task that still waited")]
     rescue_kick,
+    #[stat(desc = "Wakeups that looked for an idle CPU (not by --idle builtin)")]
+    idle_search,
+    #[stat(desc = "CPUs looked at in those and in later searches")]
+    idle_examined,
+    #[stat(desc = "Idle CPUs found and claimed")]
+    idle_claim,
+    #[stat(desc = "Claims of a CPU that was busy, or that then got no task")]
+    idle_claim_false,
+    #[stat(desc = "Wakeups sent to a CPU that ran nothing but a SCHED_IDLE task")]
+    sched_idle_claim,
+    #[stat(desc = "Wakees that the shared wake queue refers to")]
+    wakeq_offered,
+    #[stat(desc = "Wakees not offered: pinned to their CPU")]
+    wakeq_pinned,
+    #[stat(desc = "Wakees not offered: moved to their CPU on purpose")]
+    wakeq_migrated,
+    #[stat(desc = "Wakees not offered: the queue was full, as no CPU idles")]
+    wakeq_full,
+    #[stat(desc = "Wakees not offered: another CPU was offering at the time")]
+    wakeq_busy,
+    #[stat(desc = "Oldest wakees taken by a CPU of their LLC without work")]
+    wakeq_pulled,
+    #[stat(desc = "Oldest wakees taken by another LLC of the node")]
+    wakeq_stolen,
+    #[stat(desc = "References dropped: the wakee ran before, at home as a rule")]
+    wakeq_gone,
+    #[stat(desc = "References dropped: the wakee waits there again, since later")]
+    wakeq_stale,
+    #[stat(desc = "References dropped: the wakee may not run on the CPU that took it")]
+    wakeq_barred,
 }
 
 /// The server's side of the channel between it and the scheduler's loop.

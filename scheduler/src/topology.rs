@@ -16,6 +16,7 @@ use anyhow::{Result, ensure};
 pub const MAX_CPUS: usize = 1024;
 pub const MAX_WORDS: usize = 64;
 pub const CPUS_PER_WORD: usize = 64;
+pub const MAX_WAKEQS: usize = 128;
 
 /// One CPU and what it shares with others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,12 +39,21 @@ pub struct Place {
     pub cpu: usize,
     pub word: usize,
     pub bit: usize,
+    /// Bits of the CPUs of its core in its word. A core on the border of two
+    /// words counts as two.
+    pub core: u64,
     /// The CPUs of its LLC, which sit without gaps from `llc.start` on.
     pub llc_cpus: usize,
     /// The words of its LLC.
     pub llc: Range<usize>,
     /// The words of its NUMA node.
     pub node: Range<usize>,
+    /// Its shared wake queue.
+    pub wakeq: usize,
+    /// The shared wake queues of its LLC.
+    pub llc_wakeqs: Range<usize>,
+    /// The shared wake queues of its NUMA node.
+    pub node_wakeqs: Range<usize>,
 }
 
 /// The place of every CPU.
@@ -82,35 +92,58 @@ impl Topology {
         Ok(Self { cpus })
     }
 
-    /// Assign every CPU its bit.
+    /// Assign every CPU its bit, and its shared wake queue: an LLC has as many
+    /// as it takes for about `wakeq_cpus` CPUs each.
     ///
     /// # Errors
-    /// If the machine has more LLCs than there are words.
-    pub fn layout(&self) -> Result<Layout> {
+    /// If the machine has more LLCs than there are words, or the shared wake
+    /// queues are too many.
+    pub fn layout(&self, wakeq_cpus: usize) -> Result<Layout> {
         let mut places: Vec<Place> = Vec::new();
-        let mut words = 0;
+        let (mut words, mut wakeqs) = (0, 0);
 
         for node in self.cpus.chunk_by(|a, b| a.node == b.node) {
-            let node_start = (words, places.len());
+            let (first_place, first_word, first_wakeq) = (places.len(), words, wakeqs);
             for llc in node.chunk_by(|a, b| a.llc == b.llc) {
-                let first = words;
-                words += llc.len().div_ceil(CPUS_PER_WORD);
-                places.extend(llc.iter().enumerate().map(|(i, cpu)| Place {
-                    cpu: cpu.id,
-                    word: first + i / CPUS_PER_WORD,
-                    bit: i % CPUS_PER_WORD,
-                    llc_cpus: llc.len(),
-                    llc: first..words,
-                    node: 0..0,
-                }));
+                let shards = llc.len().div_ceil(wakeq_cpus);
+                let llc_words = words..words + llc.len().div_ceil(CPUS_PER_WORD);
+                let llc_wakeqs = wakeqs..wakeqs + shards;
+                words = llc_words.end;
+                wakeqs = llc_wakeqs.end;
+                for (i, cpu) in llc.iter().enumerate() {
+                    let word = i / CPUS_PER_WORD;
+                    let in_core = |&j: &usize| llc[j].core == cpu.core;
+                    let seats = word * CPUS_PER_WORD..llc.len().min((word + 1) * CPUS_PER_WORD);
+                    let first_thread = llc.iter().position(|c| c.core == cpu.core).unwrap_or(i);
+                    places.push(Place {
+                        cpu: cpu.id,
+                        word: llc_words.start + word,
+                        bit: i % CPUS_PER_WORD,
+                        core: seats
+                            .filter(in_core)
+                            .map(|j| 1 << (j % CPUS_PER_WORD))
+                            .sum(),
+                        llc_cpus: llc.len(),
+                        llc: llc_words.clone(),
+                        node: 0..0,
+                        wakeq: llc_wakeqs.start + first_thread * shards / llc.len(),
+                        llc_wakeqs: llc_wakeqs.clone(),
+                        node_wakeqs: 0..0,
+                    });
+                }
             }
-            for place in &mut places[node_start.1..] {
-                place.node = node_start.0..words;
+            for place in &mut places[first_place..] {
+                place.node = first_word..words;
+                place.node_wakeqs = first_wakeq..wakeqs;
             }
         }
         ensure!(
             words <= MAX_WORDS,
             "the machine's LLCs need {words} words of {CPUS_PER_WORD} CPUs, more than the {MAX_WORDS} supported"
+        );
+        ensure!(
+            wakeqs <= MAX_WAKEQS,
+            "--wakeq-shard {wakeq_cpus} makes {wakeqs} wake queues, more than the {MAX_WAKEQS} supported: use a larger number"
         );
         Ok(Layout { places, words })
     }
@@ -156,7 +189,7 @@ mod tests {
         #[test]
         fn layout_is_a_partition(nodes in 1usize..5, llcs in 1usize..5, cpus in 1usize..50) {
             let topology = machine(nodes, llcs, cpus);
-            let layout = topology.layout().unwrap();
+            let layout = topology.layout(32).unwrap();
 
             let mut seats: Vec<_> = layout.places.iter().map(|p| (p.word, p.bit)).collect();
             seats.sort_unstable();
@@ -181,14 +214,45 @@ mod tests {
 
     #[test]
     fn a_large_llc_takes_several_words() {
-        let layout = machine(1, 1, 130).layout().unwrap();
+        let layout = machine(1, 1, 130).layout(32).unwrap();
         assert_eq!(layout.words, 3);
         assert!(layout.places.iter().all(|place| place.llc == (0..3)));
     }
 
     #[test]
+    fn a_large_llc_has_several_wake_queues_and_cores_are_whole() {
+        let cpus = (0..48).map(|id| Cpu {
+            id,
+            core: id / 2,
+            llc: id / 24,
+            node: 0,
+        });
+        let layout = Topology::new(cpus.collect()).unwrap().layout(10).unwrap();
+        for place in &layout.places {
+            let sibling = &layout.places[place.cpu ^ 1];
+            assert_eq!(place.wakeq, sibling.wakeq);
+            assert_eq!(place.core, sibling.core);
+            assert_eq!(place.core.count_ones(), 2);
+            assert!(place.core >> place.bit & 1 == 1);
+            assert!(place.llc_wakeqs.contains(&place.wakeq));
+            assert_eq!(place.llc_wakeqs.len(), 3);
+            assert_eq!(place.node_wakeqs, 0..6);
+        }
+        for wakeq in 0..6 {
+            let cpus = layout.places.iter().filter(|p| p.wakeq == wakeq).count();
+            assert!((6..=10).contains(&cpus), "{cpus} CPUs share queue {wakeq}");
+        }
+    }
+
+    #[test]
+    fn too_many_wake_queues_are_refused() {
+        let error = machine(2, 16, 8).layout(1).unwrap_err();
+        assert!(error.to_string().contains("256 wake queues"));
+    }
+
+    #[test]
     fn too_many_llcs_are_refused() {
-        let error = machine(1, MAX_WORDS + 1, 1).layout().unwrap_err();
+        let error = machine(1, MAX_WORDS + 1, 1).layout(32).unwrap_err();
         assert!(error.to_string().contains("65 words"));
     }
 

@@ -7,6 +7,7 @@
 #pragma once
 
 #include "heddle.bpf.h"
+#include "idle.bpf.h"
 #include "pull.bpf.h"
 #include "runq.bpf.h"
 
@@ -41,9 +42,9 @@ static __always_inline void dispatch_cpu(s32 cpu, struct task_struct *prev)
 		dispatch_slice_end(cpu, c, prev);
 		return;
 	}
-	if (runq_pick(cpu, c))
+	if (runq_pick(cpu, c) || pull_newidle(cpu))
 		return;
-	pull_newidle(cpu);
+	idle_stays(cpu, prev);
 }
 
 /*
@@ -87,7 +88,7 @@ static __always_inline void rescue_waiting(u32 cpu)
 	head = __COMPAT_scx_bpf_dsq_peek(cpu);
 	if (!head)
 		return;
-	idle_cpu = scx_bpf_pick_idle_cpu(head->cpus_ptr, 0);
+	idle_cpu = idle_for_waiter(head, cpu, REACH_MACHINE);
 	if (idle_cpu < 0)
 		return;
 	offer(cpu);

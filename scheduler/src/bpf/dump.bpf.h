@@ -5,6 +5,7 @@
 #pragma once
 
 #include "heddle.bpf.h"
+#include "idle.bpf.h"
 #include "runq.bpf.h"
 
 static __always_inline void dump_cpu(s32 cpu)
@@ -12,9 +13,10 @@ static __always_inline void dump_cpu(s32 cpu)
 	const struct cpu_ctx *c = cpu_ctx(cpu);
 
 	scx_bpf_dump("clock=%llu frame=%llu running=%d queued=%d offered=%d "
-		     "nr=%d\n",
+		     "nr=%d idle=%d known=%d\n",
 		     c->clock, frame_of(c, c->clock), c->running, c->nr_queued,
-		     c->offered, scx_bpf_dsq_nr_queued(cpu));
+		     c->offered, scx_bpf_dsq_nr_queued(cpu), c->idle,
+		     idle_is_known(cpu));
 }
 
 static __always_inline void dump_task(struct task_struct *p)

@@ -6,7 +6,9 @@
 #pragma once
 
 #include "heddle.bpf.h"
+#include "idle.bpf.h"
 #include "runq.bpf.h"
+#include "wakeq.bpf.h"
 
 /*
  * Kernel threads of one CPU go first: they do the CPU's own work (softirq,
@@ -89,10 +91,15 @@ static __always_inline bool enqueue_idle(struct task_struct *p, u32 cpu, u64 vt,
 
 	if (p->nr_cpus_allowed == 1)
 		return false;
-	idle_cpu = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
+	idle_cpu = idle_for_waiter(p, cpu, wake_reach(0));
 	if (idle_cpu < 0)
 		return false;
 	insert_local(p, SCX_DSQ_LOCAL_ON | idle_cpu, cpu, vt, enq_flags);
+	/*
+	 * If @p gets elsewhere before it gets there, nobody wakes the CPU, which
+	 * would be taken for claimed ever after.
+	 */
+	scx_bpf_kick_cpu(idle_cpu, SCX_KICK_IDLE);
 	count(idle_late);
 	return true;
 }
@@ -102,6 +109,7 @@ static __always_inline void enqueue_task(struct task_struct *p, u64 enq_flags)
 {
 	u32 cpu = scx_bpf_task_cpu(p);
 	struct cpu_ctx *c = cpu_ctx(cpu);
+	u32 last_cpu = cpu_of_key(p->scx.dsq_vtime);
 	bool wakeup = enq_flags & SCX_ENQ_WAKEUP;
 	u64 vt;
 
@@ -120,4 +128,6 @@ static __always_inline void enqueue_task(struct task_struct *p, u64 enq_flags)
 	if (enqueue_idle(p, cpu, vt, enq_flags))
 		return;
 	runq_insert(p, cpu, c, vt, enq_flags);
+	if (wakeup)
+		wakeq_offer(p, vt_key(vt, cpu), last_cpu);
 }

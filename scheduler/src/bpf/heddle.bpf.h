@@ -8,9 +8,12 @@
 #include <scx/common.bpf.h>
 
 #include "intf.h"
+#include "policy/idle.h"
 #include "policy/lag.h"
 #include "policy/preempt.h"
+#include "policy/ring.h"
 #include "policy/vtime.h"
+#include "policy/wakeq.h"
 #include "policy/weight.h"
 
 /* uapi/linux/sched.h; vmlinux.h has no macros. */
@@ -23,8 +26,8 @@ const volatile u64 wakeup_gran_ns = 1000000;
 
 /*
  * A CPU and its queue. The queue itself is the DSQ whose id is the CPU's
- * number. All but @waiting_on is written under the CPU's rq lock only, and read
- * by other CPUs without it, as hints.
+ * number. All but @idle is written under the CPU's rq lock only, and read by other
+ * CPUs without it, as hints.
  */
 struct cpu_ctx {
 	/* The queue's clock: virtual time of the last task picked, monotonic. */
@@ -43,13 +46,20 @@ struct cpu_ctx {
 	 * being picked here are not subtracted until it is found empty.
 	 */
 	u32 nr_queued;
-	u16 slices_alone; /* slices granted while nobody waited here */
+	u8 slices_alone; /* slices granted while nobody waited here */
 
+	bool offline;
 	bool running; /* a task of ours runs */
 	bool curr_idle; /* it is SCHED_IDLE */
 	bool yielded; /* it called sched_yield() */
 	bool offered; /* other CPUs may run some of what is queued */
 	bool handoff; /* a task was put past the queue and has not run yet */
+
+	/*
+	 * enum idle_state, as ops.update_idle said last. By --idle scan other
+	 * CPUs write it, to claim the CPU.
+	 */
+	u32 idle;
 } __attribute__((aligned(CACHE_LINE)));
 
 struct cpu_ctx cpu_ctxs[MAX_CPUS];

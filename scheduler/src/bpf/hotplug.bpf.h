@@ -1,16 +1,23 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * CPU hotplug, without a restart of the scheduler.
+ * CPU hotplug, without a restart of the scheduler for CPUs that it knows.
  */
 #pragma once
 
 #include "heddle.bpf.h"
+#include "idle.bpf.h"
 #include "runq.bpf.h"
 
 static __always_inline void hotplug_online(s32 cpu)
 {
+	const volatile struct cpu_place *at = place_of(cpu);
 	struct cpu_ctx *c = cpu_ctx(cpu);
 
+	/* It was offline when the loader laid out the CPUs: have it done again. */
+	if (cpu_at_place(at->word, at->bit) != cpu)
+		scx_bpf_exit(SCX_ECODE_ACT_RESTART | SCX_ECODE_RSN_HOTPLUG,
+			     "CPU %d has come online for the first time", cpu);
+	c->offline = false;
 	c->running = false;
 	c->handoff = false;
 }
@@ -29,5 +36,7 @@ static __always_inline void hotplug_offline(s32 cpu)
 		scx_bpf_dsq_move(BPF_FOR_EACH_ITER, p, SCX_DSQ_LOCAL_ON | cpu,
 				 0);
 	runq_mark_empty(cpu, cpu_ctx(cpu));
+	cpu_ctx(cpu)->offline = true;
+	idle_offline(cpu);
 	scx_bpf_kick_cpu(cpu, 0);
 }

@@ -19,17 +19,40 @@ enum heddle_limits {
 	 */
 	MAX_WORDS = 64,
 	CPUS_PER_WORD = 64,
+	/* Shared wake queues; every LLC has at least one. */
+	MAX_WAKEQS = 128,
 	CACHE_LINE = 64,
 };
 
-/* A CPU's place among the words. The words of a node are contiguous. */
+/* How idle CPUs are known (idle.bpf.h). */
+enum idle_policy {
+	IDLE_MASK,
+	IDLE_TICK_MASK,
+	IDLE_SCAN,
+	IDLE_BUILTIN,
+};
+
+/*
+ * A CPU's place among the words and the shared wake queues. Those of an LLC are
+ * contiguous, as are those of a NUMA node.
+ */
 struct cpu_place {
+	u64 core; /* bits in its word of the CPUs of its core */
 	u16 word; /* the CPU's own word */
-	u8 bit; /* its bit in the word */
-	u8 pad;
+	u16 bit; /* its bit in the word */
 	u16 llc_cpus; /* CPUs of its LLC, seated without gaps from llc_first on */
 	u16 llc_first, llc_end; /* words of its LLC */
 	u16 node_first, node_end; /* words of its NUMA node */
+	u16 wakeq; /* its own shared wake queue */
+	u16 llc_wakeq_first, llc_wakeq_end; /* those of its LLC */
+	u16 node_wakeq_first, node_wakeq_end; /* those of its NUMA node */
+};
+
+/* The CPUs of one word. */
+struct word_layout {
+	u64 core_starts; /* the first CPU of each core */
+	u64 core_ends; /* the last CPU of each core */
+	u64 nr_cpus; /* they sit in the lowest bits */
 };
 
 /*
@@ -49,4 +72,19 @@ struct cpu_stats {
 	u64 pull_miss;
 	u64 exchange;
 	u64 rescue_kick;
+	u64 idle_search;
+	u64 idle_examined;
+	u64 idle_claim;
+	u64 idle_claim_false;
+	u64 sched_idle_claim;
+	u64 wakeq_offered;
+	u64 wakeq_pinned;
+	u64 wakeq_migrated;
+	u64 wakeq_full;
+	u64 wakeq_busy;
+	u64 wakeq_pulled;
+	u64 wakeq_stolen;
+	u64 wakeq_gone;
+	u64 wakeq_stale;
+	u64 wakeq_barred;
 } __attribute__((aligned(CACHE_LINE)));

@@ -8,8 +8,10 @@
  *   policy/         arithmetic and decisions on plain numbers
  *   heddle.bpf.h    the state of a CPU, the options
  *   topology.bpf.h  sets of CPUs by distance
+ *   idle.bpf.h      idle CPUs and the search for one
  *   runq.bpf.h      the queue and the clock of a CPU, charging
  *   placement.bpf.h the CPU that a wakee goes to
+ *   wakeq.bpf.h     the shared wake queue: the order in which wakees are pulled
  *   enqueue.bpf.h   queueing, and preemption at wakeup
  *   pull.bpf.h      work for a CPU that would idle, fairness between CPUs
  *   hotplug.bpf.h   CPUs that come and go
@@ -17,8 +19,10 @@
  */
 #include "heddle.bpf.h"
 #include "topology.bpf.h"
+#include "idle.bpf.h"
 #include "runq.bpf.h"
 #include "placement.bpf.h"
+#include "wakeq.bpf.h"
 #include "enqueue.bpf.h"
 #include "pull.bpf.h"
 #include "dispatch.bpf.h"
@@ -62,7 +66,10 @@ void BPF_STRUCT_OPS(heddle_stopping, struct task_struct *p, bool runnable)
 
 void BPF_STRUCT_OPS(heddle_tick, struct task_struct *p)
 {
-	rescue_waiting(scx_bpf_task_cpu(p));
+	u32 cpu = scx_bpf_task_cpu(p);
+
+	idle_tick(cpu);
+	rescue_waiting(cpu);
 }
 
 bool BPF_STRUCT_OPS(heddle_yield, struct task_struct *from,
@@ -73,8 +80,12 @@ bool BPF_STRUCT_OPS(heddle_yield, struct task_struct *from,
 
 void BPF_STRUCT_OPS(heddle_update_idle, s32 cpu, bool idle)
 {
-	if (idle)
-		recheck_offers(cpu);
+	if (!idle) {
+		idle_exit(cpu);
+		return;
+	}
+	idle_enter(cpu);
+	recheck_offers(cpu);
 }
 
 void BPF_STRUCT_OPS(heddle_cpu_online, s32 cpu)

@@ -8,30 +8,9 @@
 #pragma once
 
 #include "heddle.bpf.h"
+#include "idle.bpf.h"
 #include "runq.bpf.h"
 #include "topology.bpf.h"
-
-/*
- * Find and claim an idle CPU for @p by the kernel's built-in search: an idle
- * core before an idle sibling, @prev_cpu before its LLC before the rest.
- * Negative if there is none.
- *
- * SCX_WAKE_SYNC is masked: the built-in policy would put the wakee behind its
- * waker while other CPUs idle.
- */
-static __always_inline s32 claim_idle_cpu(struct task_struct *p, s32 prev_cpu,
-					  u64 wake_flags)
-{
-	bool is_idle = false;
-	s32 cpu;
-
-	wake_flags &= ~(u64)SCX_WAKE_SYNC;
-	if (__COMPAT_HAS_scx_bpf_select_cpu_and)
-		return scx_bpf_select_cpu_and(p, prev_cpu, wake_flags,
-					      p->cpus_ptr, 0);
-	cpu = scx_bpf_select_cpu_dfl(p, prev_cpu, wake_flags, &is_idle);
-	return is_idle ? cpu : -EBUSY;
-}
 
 /*
  * Every CPU is busy: @prev_cpu, or another CPU of its LLC picked at random if
@@ -71,7 +50,7 @@ static __always_inline bool waker_hands_over(const struct task_struct *p,
 static __always_inline s32 place_wakee(struct task_struct *p, s32 prev_cpu,
 				       u64 wake_flags)
 {
-	s32 cpu = claim_idle_cpu(p, prev_cpu, wake_flags);
+	s32 cpu = idle_for_wakee(p, prev_cpu, wake_flags);
 
 	if (cpu >= 0) {
 		bound_sleeper(p);
@@ -79,6 +58,9 @@ static __always_inline s32 place_wakee(struct task_struct *p, s32 prev_cpu,
 		count(idle_direct);
 		return cpu;
 	}
+	cpu = claim_sched_idle(p, prev_cpu);
+	if (cpu >= 0)
+		return cpu; /* which @p preempts once it is queued there */
 	cpu = bpf_get_smp_processor_id();
 	if ((wake_flags & SCX_WAKE_SYNC) && waker_hands_over(p, cpu, prev_cpu))
 		return cpu;

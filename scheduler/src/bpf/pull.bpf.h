@@ -4,7 +4,8 @@
  *
  * A CPU without work looks for a queue that offers some: in its LLC, then in
  * its node, then anywhere, since no CPU may idle while a task that may run
- * there waits. It starts after its own place, so that the CPUs of an LLC do
+ * there waits. Among the tasks of an LLC it takes those first that the shared
+ * wake queue refers to (wakeq.bpf.h). It starts after its own place, so that the CPUs of an LLC do
  * not all go for the same queue.
  *
  * A CPU whose only task has used up a slice looks whether one waits elsewhere
@@ -16,6 +17,7 @@
 #include "heddle.bpf.h"
 #include "runq.bpf.h"
 #include "topology.bpf.h"
+#include "wakeq.bpf.h"
 
 /* How many slices pass between looks beyond the LLC for a fair exchange. */
 #define EXCHANGE_FAR_EVERY 4
@@ -32,36 +34,22 @@ static __always_inline bool pull_from(u32 victim)
 		count(pull_miss);
 		return false;
 	}
-	offer(victim); /* there may be more */
+	if (scx_bpf_dsq_nr_queued(victim) > 0)
+		offer(victim);
 	return true;
 }
 
 /* Try the offers of one word, from bit @start on and around. */
 static __always_inline bool pull_from_word(u32 word, u32 start)
 {
-	u64 cpus = *(volatile u64 *)offer_word(word);
-	u64 order[2];
-	u32 i, half;
+	u64 cpus = word_read(word_in(offers, word));
 
-	if (!cpus)
-		return false;
-	start &= 63;
-	order[0] = cpus & (~0ULL << start);
-	order[1] = cpus & ~(~0ULL << start);
+	while (cpus && can_loop) {
+		u32 bit = bit_from(cpus, start);
 
-	for (half = 0; half < 2; half++) {
-		u64 left = order[half];
-
-		bpf_for(i, 0, CPUS_PER_WORD) {
-			u32 bit;
-
-			if (!left)
-				break;
-			bit = __builtin_ctzll(left);
-			left &= left - 1;
-			if (pull_from(cpu_at_place(word, bit)))
-				return true;
-		}
+		cpus &= ~(1ULL << (bit & 63));
+		if (pull_from(cpu_at_place(word, bit)))
+			return true;
 	}
 	return false;
 }
@@ -72,6 +60,8 @@ static __always_inline bool pull_from_words(u32 first, u32 end, u32 skip_first,
 {
 	u32 word;
 
+	if (end - first == skip_end - skip_first)
+		return false;
 	bpf_for(word, first, end) {
 		if (word >= skip_first && word < skip_end)
 			continue;
@@ -81,7 +71,10 @@ static __always_inline bool pull_from_words(u32 first, u32 end, u32 skip_first,
 	return false;
 }
 
-/* This CPU has nothing to run: get a task from the nearest queue. */
+/*
+ * This CPU has nothing to run: get a task from the nearest place, of wakees the
+ * oldest first.
+ */
 static __always_inline bool pull_newidle(u32 cpu)
 {
 	const volatile struct cpu_place *at = place_of(cpu);
@@ -89,8 +82,16 @@ static __always_inline bool pull_newidle(u32 cpu)
 
 	if (!any_offer())
 		return false;
+	if (wakeq_pull_llc(cpu)) {
+		count(wakeq_pulled);
+		return true;
+	}
 	if (pull_from_words(at->llc_first, at->llc_end, 0, 0, start)) {
 		count(pull_llc);
+		return true;
+	}
+	if (wakeq_steal(cpu)) {
+		count(wakeq_stolen);
 		return true;
 	}
 	if (pull_from_words(at->node_first, at->node_end, at->llc_first,
@@ -113,18 +114,16 @@ static __always_inline s32 slowest_queue(u32 cpu, u32 first, u32 end)
 {
 	s32 slowest = -1;
 	u64 slowest_frame = 0;
-	u32 word, i;
+	u32 word;
 
 	bpf_for(word, first, end) {
-		u64 left = *(volatile u64 *)offer_word(word);
+		u64 left = word_read(word_in(offers, word));
 
-		bpf_for(i, 0, CPUS_PER_WORD) {
+		while (left && can_loop) {
 			struct cpu_ctx *c;
 			u64 frame;
 			u32 other;
 
-			if (!left)
-				break;
 			other = cpu_at_place(word, __builtin_ctzll(left));
 			left &= left - 1;
 			if (other == cpu)

@@ -14,6 +14,7 @@
 #pragma once
 
 #include "heddle.bpf.h"
+#include "idle.bpf.h"
 #include "topology.bpf.h"
 
 /* The frame that all clocks share (lag.h). */
@@ -129,6 +130,7 @@ static __always_inline void runq_start(struct task_struct *p)
 	c->clock = vt_max(c->clock, vt);
 	c->curr_vt = vt;
 	c->curr_inv = task_inv(p);
+	idle_note_running(cpu, c, task_is_idle_policy(p));
 	c->curr_idle = task_is_idle_policy(p);
 	c->curr_sum_exec = p->se.sum_exec_runtime;
 	c->curr_since = scx_bpf_now();

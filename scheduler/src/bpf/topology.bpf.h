@@ -13,26 +13,64 @@
 /* Set by the loader. */
 const volatile struct cpu_place places[MAX_CPUS];
 const volatile u16 cpu_at[MAX_WORDS * CPUS_PER_WORD];
+const volatile struct word_layout word_layouts[MAX_WORDS];
 const volatile u32 nr_words = 1;
 
-/* CPUs whose queue offers tasks to others. A hint: it may be set in vain. */
-struct offer_word {
+struct cpu_word {
 	u64 cpus;
 } __attribute__((aligned(CACHE_LINE)));
 
-struct offer_word offers[MAX_WORDS];
+/* CPUs whose queue offers tasks to others. A hint: it may be set in vain. */
+struct cpu_word offers[MAX_WORDS];
 
-/* The words that are not zero. */
-struct offer_word offered_words;
+/* The words of offers that are not zero. */
+struct cpu_word offered_words;
 
 static __always_inline const volatile struct cpu_place *place_of(u32 cpu)
 {
 	return &places[cpu & (MAX_CPUS - 1)];
 }
 
-static __always_inline u64 *offer_word(u32 word)
+static __always_inline const volatile struct word_layout *
+word_layout_of(u32 word)
 {
-	return &offers[word & (MAX_WORDS - 1)].cpus;
+	return &word_layouts[word & (MAX_WORDS - 1)];
+}
+
+static __always_inline struct cpu_word *word_in(struct cpu_word *words,
+						u32 word)
+{
+	return &words[word & (MAX_WORDS - 1)];
+}
+
+static __always_inline u64 word_read(const struct cpu_word *word)
+{
+	return *(const volatile u64 *)&word->cpus;
+}
+
+static __always_inline bool word_test(const struct cpu_word *word, u32 bit)
+{
+	return word_read(word) & (1ULL << (bit & 63));
+}
+
+/*
+ * Set or clear a bit; true if this call did. Reading first keeps the cache line
+ * shared while nothing changes.
+ */
+static __always_inline bool word_set(struct cpu_word *word, u32 bit)
+{
+	u64 mask = 1ULL << (bit & 63);
+
+	return !word_test(word, bit) &&
+	       !(__sync_fetch_and_or(&word->cpus, mask) & mask);
+}
+
+static __always_inline bool word_clear(struct cpu_word *word, u32 bit)
+{
+	u64 mask = 1ULL << (bit & 63);
+
+	return word_test(word, bit) &&
+	       __sync_fetch_and_and(&word->cpus, ~mask) & mask;
 }
 
 static __always_inline u32 cpu_at_place(u32 word, u32 bit)
@@ -53,40 +91,31 @@ static __always_inline u32 random_cpu_of_llc(u32 cpu)
 	return cpu_at_place(at->llc_first, nth);
 }
 
-/*
- * Offer the queue of @cpu to the CPUs that look for work. Reading first keeps
- * the cache lines shared while nothing changes.
- */
+/* Offer the queue of @cpu to the CPUs that look for work. */
 static __always_inline void offer(u32 cpu)
 {
 	const volatile struct cpu_place *at = place_of(cpu);
-	u64 *word = offer_word(at->word);
-	u64 bit = 1ULL << (at->bit & 63), sum_bit = 1ULL << (at->word & 63);
 
-	if (!(*(volatile u64 *)word & bit))
-		__sync_fetch_and_or(word, bit);
-	if (!(*(volatile u64 *)&offered_words.cpus & sum_bit))
-		__sync_fetch_and_or(&offered_words.cpus, sum_bit);
+	word_set(word_in(offers, at->word), at->bit);
+	word_set(&offered_words, at->word);
 }
 
 static __always_inline void withdraw(u32 cpu)
 {
 	const volatile struct cpu_place *at = place_of(cpu);
-	u64 *word = offer_word(at->word);
-	u64 bit = 1ULL << (at->bit & 63), sum_bit = 1ULL << (at->word & 63);
+	struct cpu_word *word = word_in(offers, at->word);
 
-	if (*(volatile u64 *)word & bit)
-		__sync_fetch_and_and(word, ~bit);
-	if (*(volatile u64 *)word)
+	word_clear(word, at->bit);
+	if (word_read(word))
 		return;
 	/* Clear the sum first and look again: an offer may have come between. */
-	__sync_fetch_and_and(&offered_words.cpus, ~sum_bit);
-	if (*(volatile u64 *)word)
-		__sync_fetch_and_or(&offered_words.cpus, sum_bit);
+	word_clear(&offered_words, at->word);
+	if (word_read(word))
+		word_set(&offered_words, at->word);
 }
 
 /* Does any queue of the machine offer tasks? */
 static __always_inline bool any_offer(void)
 {
-	return *(volatile u64 *)&offered_words.cpus;
+	return word_read(&offered_words);
 }

@@ -1,0 +1,42 @@
+"""Counters of scx_heddle over parts of a boot."""
+
+import json
+from collections import Counter
+
+from heddle_lab.job import SchedulerCommand, SchedulerStart, SchedulerStop, Sleep, Step
+from heddle_lab.results import Results
+
+PROGRAM = "/usr/local/bin/scx_heddle"
+MS = 1_000_000
+
+_INTERVAL_S = 0.2
+_CONNECT_MS = 1_300
+"""the printer looks for its scheduler once a second"""
+
+
+def counted(name: str, options: list[str], steps: list[Step]) -> list[Step]:
+    """Return steps that run others under scx_heddle with counters, in a job whose own scheduler is scx_heddle.
+
+    Args:
+        name: of this part of the boot, for `counters`.
+        options: of scx_heddle.
+        steps: what is counted.
+    """
+    argv = [PROGRAM, "--stats", str(_INTERVAL_S), "--json", *options]
+    return [
+        Step(name=f"{name}: end of the one before", action=SchedulerStop()),
+        Step(name=f"{name}: start", action=SchedulerStart(scheduler=SchedulerCommand(name=name, argv=argv))),
+        Step(name=f"{name}: connect", action=Sleep(ns=_CONNECT_MS * MS)),
+        *steps,
+        Step(name=f"{name}: last interval", action=Sleep(ns=int(1_500 * _INTERVAL_S) * MS)),
+    ]
+
+
+def counters(results: Results, name: str) -> Counter[str]:
+    """Return the sums of the counters of a part."""
+    [ended] = [one for one in results.of("scheduler") if one["name"] == name and one["state"] != "attached"]
+    assert ended["state"] == "detached", ended["stderr"]
+    total: Counter[str] = Counter()
+    for line in ended["stdout"].splitlines():
+        total.update(json.loads(line))
+    return total

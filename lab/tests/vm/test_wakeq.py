@@ -1,0 +1,91 @@
+"""The shared wake queue: who is offered, who takes them, and that nothing is lost."""
+
+import json
+from typing import Any
+
+import pytest
+
+from heddle_lab import tracing
+from heddle_lab.job import KillStep, Step, Trace
+from heddle_lab.measures import affinity, idle, missed
+from tests.conftest import Boot
+from tests.vm.counting import counted, counters
+from tests.vm.test_core import HEDDLE, MS, spin, wait
+
+pytestmark = pytest.mark.vm
+
+MACHINE, CPUS = "smp-8-2llc", 8
+RING_SLOTS = 64
+
+DROPPED = ("wakeq_gone", "wakeq_stale", "wakeq_barred")
+TAKEN = ("wakeq_pulled", "wakeq_stolen")
+
+
+def schbench(name: str, load: float, requests: int, **fields: Any) -> Step:
+    """Wakees that compute for 0.2 ms."""
+    argv = ["heddle-load", "schbench", "--load", str(load), "--cpus-online", str(CPUS)]
+    argv += ["--request-insns", "200000", "--think-us", "100", "--requests", str(requests)]
+    return Step(name=name, argv=argv, **fields)
+
+
+def assert_accounted_for(got: dict[str, int], queues: int) -> None:
+    """Every reference was taken, or dropped, or is one of those that a queue has room for."""
+    left = got["wakeq_offered"] - sum(got[name] for name in TAKEN + DROPPED)
+    assert 0 <= left <= RING_SLOTS * queues, got
+
+
+def test_the_oldest_wakee_is_pulled_by_the_next_cpu_without_work(boot: Boot) -> None:
+    """Above saturation, traced: no CPU stays idle while a wakee waits. Then a flood, which nobody must drown in."""
+    events = [event for event in tracing.EVENTS if event != affinity.EVENT]
+    trace = Trace(events=events, format="raw", buffer_kb=16384)
+    steps = [
+        *counted("llc", [], [schbench("load", 1.25, 1500), schbench("flood", 3, 1500)]),
+        *counted("off", ["--wakeq", "off"], [schbench("without", 1.25, 500)]),
+        schbench("wakees", 1.25, 1500, trace=trace),
+    ]
+    results = boot(steps, machine=MACHINE, sched=HEDDLE).check()
+    got = counters(results, "llc")
+    assert got["wakeq_offered"] > 500
+    assert got["wakeq_pulled"] > 100
+    assert got["wakeq_stolen"] > 10
+    assert got["wakeq_migrated"] > 0
+    # Of those that were not pulled most ran at home first; their references were found out.
+    assert got["wakeq_gone"] > 10
+    assert_accounted_for(got, queues=2)
+    # A flood leaves hardly a CPU idle, and the queue fills up.
+    assert got["wakeq_full"] > 0
+    assert json.loads(results.step("flood").stdout)["wakeup_latency_ns"]["max"] < 30 * MS
+    without = counters(results, "off")
+    assert not any(count for name, count in without.items() if name.startswith("wakeq_"))
+    assert without["pull_llc"] > 50
+    recorded = tracing.events_of(results, "wakees")
+    line = tracing.line_of(recorded, results)
+    where = affinity.find(recorded)
+    assert idle.wasted_idle(line, where, idle.GRACE_NS).fraction < 0.001
+    assert missed.missed_idle(line, where).fraction < 0.01
+
+
+def test_wakees_are_offered_to_those_only_that_may_take_them(boot: Boot) -> None:
+    """A pinned wakee is never offered; one that may run on half of the CPUs is not taken by the other half."""
+    pinned = [
+        spin("hogs", "--threads", "2", "--cpus", "1", for_ms=10_000, background=True),
+        Step(name="pair", argv=["heddle-load", "pingpong", "--cpus", "1", "--count", "300"]),
+        Step(name="enough", action=KillStep(step="hogs")),
+    ]
+    halves = [
+        Step(
+            name=cpus,
+            argv=["heddle-load", "pingpong", "--pairs", str(pairs), "--cpus", cpus, "--count", "300"],
+            background=True,
+        )
+        for cpus, pairs in (("0-1", 4), ("2-3", 1))
+    ]
+    parts = [*counted("pinned", [], pinned), *counted("halves", [], [*halves, *map(wait, ("0-1", "2-3"))])]
+    results = boot(parts, sched=HEDDLE).check()
+    got = counters(results, "pinned")
+    assert got["wakeq_pinned"] > 100
+    assert got["wakeq_offered"] == 0
+    got = counters(results, "halves")
+    assert got["wakeq_offered"] > 100
+    assert got["wakeq_barred"] > 0
+    assert_accounted_for(got, queues=1)

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Choosing among idle CPUs, as bits of one word (topology.bpf.h). The threads
+ * of a core sit side by side.
+ */
+#pragma once
+
+#include "types.h"
+
+/* The first of @cpus, which are not none, from bit @start on and around. */
+static inline u32 bit_from(u64 cpus, u32 start)
+{
+	u64 ahead = cpus & (~0ULL << (start & 63));
+
+	return __builtin_ctzll(ahead ? ahead : cpus);
+}
+
+/*
+ * The idle cores: of each core whose threads are all in @idle, its last
+ * thread. @starts and @ends are the first and the last thread of every core.
+ *
+ * Adding a core's first bit to its bits but the last carries on to the last
+ * one if, and only if, all before it are set. No sum crosses into another
+ * core, so one addition asks all cores, whatever their sizes.
+ */
+static inline u64 idle_cores(u64 idle, u64 starts, u64 ends)
+{
+	return ((idle & ~ends) + starts) & idle & ends;
+}
