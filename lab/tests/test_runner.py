@@ -19,6 +19,9 @@ from tests.emulator import Emulator
 
 PATIENCE_S = 60.0
 
+CELLS = 12
+"""of half a second each: enough that a busy host does not end a run before it is interrupted"""
+
 
 @pytest.fixture
 def emulator(cache: Path) -> Emulator:
@@ -37,34 +40,36 @@ def seeds_of(folder: Path) -> list[int]:
 
 
 def test_ctrl_c_keeps_what_is_done_and_the_next_run_goes_on(emulator: Emulator) -> None:
-    run = emulator.start(6, "--jobs", "1")
+    run = emulator.start(CELLS, "--jobs", "1")
     wait_for(lambda: emulator.cells() >= 2)
     os.killpg(run.pid, signal.SIGINT)
     _, err = run.communicate(timeout=PATIENCE_S)
     done = emulator.cells()
     assert run.returncode == 130
-    assert f"heddle: interrupted; {done} of 6 cells are kept, run again to go on" in err
+    assert f"heddle: interrupted; {done} of {CELLS} cells are kept, run again to go on" in err
     assert "Traceback" not in err
     assert seeds_of(emulator.cache / "out") == list(range(1, done + 1))
     assert emulator.running() == []
     begun = len(emulator.boots())
-    again = emulator.run(6, "--jobs", "1")
+    again = emulator.run(CELLS, "--jobs", "1")
     assert again.returncode == 0
-    assert emulator.boots()[begun:] == list(range(done + 1, 7))
-    assert seeds_of(emulator.cache / "out") == [1, 2, 3, 4, 5, 6]
+    assert emulator.boots()[begun:] == list(range(done + 1, CELLS + 1))
+    assert seeds_of(emulator.cache / "out") == list(range(1, CELLS + 1))
 
 
 def test_kill_9_leaves_no_guest_and_the_next_run_goes_on(emulator: Emulator) -> None:
-    run = emulator.start(6, "--jobs", "1")
+    run = emulator.start(CELLS, "--jobs", "1")
     wait_for(lambda: emulator.cells() >= 2)
     os.kill(run.pid, signal.SIGKILL)
     run.communicate(timeout=PATIENCE_S)
     wait_for(lambda: emulator.running() == [])
-    done, begun = emulator.cells(), len(emulator.boots())
-    assert begun - done <= 1
+    done = emulator.cells()
     assert list((emulator.cache / "tmp").glob("heddle-run-*"))
-    assert emulator.run(6, "--jobs", "1").returncode == 0
-    assert emulator.boots()[begun:] == list(range(done + 1, 7))
+    assert emulator.run(CELLS, "--jobs", "1").returncode == 0
+    boots = emulator.boots()
+    # Begun twice is at most the cell that the dead run had in hand.
+    assert len(boots) <= CELLS + 1
+    assert boots[done - CELLS :] == list(range(done + 1, CELLS + 1))
     assert not list((emulator.cache / "tmp").glob("heddle-run-*"))
 
 
