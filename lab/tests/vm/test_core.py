@@ -71,7 +71,7 @@ def test_loads_far_below_the_limits_of_the_verifier(boot: Boot, record_property:
     costs = {name: int(insns) for name, insns in re.findall(r"verifier: heddle_(\w+): (\d+) instructions", said)}
     record_property(f"instructions verified on {boot.kernel}", costs)
     assert {"init", "select_cpu", "enqueue", "dispatch", "running", "stopping"} <= set(costs)
-    assert 0 < sum(costs.values()) < VERIFIER_LIMIT / 10
+    assert 0 < max(costs.values()) < VERIFIER_LIMIT / 10
 
 
 def test_two_nice_levels_share_a_cpu_by_weight(boot: Boot) -> None:
