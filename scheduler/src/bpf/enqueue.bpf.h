@@ -127,6 +127,10 @@ static __always_inline void enqueue_task(struct task_struct *p, u64 enq_flags)
 	}
 	if (enqueue_idle(p, cpu, vt, enq_flags))
 		return;
+	if (c->offline) { /* or going offline: nobody picks from its queue */
+		insert_local(p, SCX_DSQ_LOCAL, cpu, vt, enq_flags);
+		return;
+	}
 	runq_insert(p, cpu, c, vt, enq_flags);
 	if (wakeup)
 		wakeq_offer(p, vt_key(vt, cpu), last_cpu);

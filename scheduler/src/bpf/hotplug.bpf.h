@@ -27,16 +27,19 @@ static __always_inline void hotplug_online(s32 cpu)
  * runs what is on the CPU's local DSQ, and pushes each task away as soon as it
  * is picked, breaking its affinity where it must. So hand it the whole queue.
  * From 7.3 on the core does so itself; then the queue is empty here.
+ *
+ * The rq lock is not held here, so tasks may be queued meanwhile: enqueue_task()
+ * lets them follow, and the count of the queue and its offer are left alone. Too
+ * large a count is put right by runq_pick(); a zero would strand a task.
  */
 static __always_inline void hotplug_offline(s32 cpu)
 {
 	struct task_struct *p;
 
+	cpu_ctx(cpu)->offline = true;
+	idle_offline(cpu);
 	bpf_for_each(scx_dsq, p, cpu, 0)
 		scx_bpf_dsq_move(BPF_FOR_EACH_ITER, p, SCX_DSQ_LOCAL_ON | cpu,
 				 0);
-	runq_mark_empty(cpu, cpu_ctx(cpu));
-	cpu_ctx(cpu)->offline = true;
-	idle_offline(cpu);
 	scx_bpf_kick_cpu(cpu, 0);
 }
