@@ -1,6 +1,6 @@
 # Heddle. `make setup` provides everything the other targets need; they run it themselves.
 
-.PHONY: setup demo readme test bench lint fmt clean python
+.PHONY: setup demo readme test bench rates validate lint fmt clean python
 .NOTPARALLEL:
 
 PYTHON ?= python3
@@ -35,6 +35,14 @@ test: setup lint
 bench: setup
 	set -e; for name in $(BENCH); do \
 	  bin/heddle run lab/experiments/$$name.toml --out docs/results/$$name; done
+
+# What the clock costs: lab/clock/RATES.md.
+rates: setup
+	cd lab && PYTHONPATH=.. $(IN) python3 -m clock.bench
+
+# What the laboratory claims about itself: docs/validation.md.
+validate: setup
+	bin/heddle validate
 
 lint: setup
 	$(IN) cargo fmt --all --check

@@ -1,4 +1,4 @@
-"""Measures the simulation rate and writes RATES.md: `cd lab && python -m clock.bench`."""
+"""Measures the simulation rate and writes RATES.md: `make rates`."""
 
 import os
 import platform
@@ -31,7 +31,7 @@ JOB_TIMEOUT_NS = 60_000_000_000
 
 HEAD = """# Simulation rate
 
-Written by `cd lab && python -m clock.bench`, on {cpus} CPUs of {model}, load {load:.1f} before the start.
+Written by `make rates`, on {cpus} CPUs of {model}, load {load:.1f} before the start.
 
 Times are of host CPU, since other load on the host would add to wall time; one QEMU uses one core, so on an idle
 host both are the same. The rate is of spinning CPUs, without the boot.
