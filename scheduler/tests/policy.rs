@@ -3,8 +3,10 @@
 //! Properties of the policy headers, compiled for the host: what must hold
 //! for any weights and at any virtual time, wrapping included.
 
+mod common;
+
+use common::config;
 use proptest::prelude::*;
-use proptest::test_runner::RngSeed;
 
 const NICE_LEVELS: usize = 40;
 const NICE_0: u64 = 1 << 20;
@@ -62,22 +64,6 @@ mod c {
     }
 }
 use c::*;
-
-/// The same cases on every run: a test that fails one time in a thousand tells
-/// of the run before the change as often as of the change. To look further,
-/// set `PROPTEST_CASES` and `PROPTEST_RNG_SEED`.
-fn config() -> ProptestConfig {
-    let asked = ProptestConfig::default();
-    ProptestConfig {
-        cases: asked.cases.max(2048),
-        rng_seed: match asked.rng_seed {
-            RngSeed::Random => RngSeed::Fixed(1),
-            fixed => fixed,
-        },
-        failure_persistence: None,
-        ..asked
-    }
-}
 
 fn any_weight() -> impl Strategy<Value = u64> {
     prop_oneof![

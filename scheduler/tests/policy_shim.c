@@ -2,9 +2,12 @@
 /*
  * The policy headers as linkable functions, for tests/policy.rs.
  */
+#include "policy/idle.h"
 #include "policy/lag.h"
 #include "policy/preempt.h"
+#include "policy/ring.h"
 #include "policy/vtime.h"
+#include "policy/wakeq.h"
 #include "policy/weight.h"
 
 #define EXPORT(ret, name, params, args) \
@@ -33,6 +36,19 @@ EXPORT(bool, worth_exchanging, (u64 prev, u64 waiter, u64 threshold),
 EXPORT(bool, wakeup_preempts,
        (const struct contender *wakee, const struct contender *curr, u64 gran),
        (wakee, curr, gran))
+EXPORT(u32, bit_from, (u64 cpus, u32 start), (cpus, start))
+EXPORT(u64, idle_cores, (u64 idle, u64 starts, u64 ends), (idle, starts, ends))
+EXPORT(u64, wake_ref, (u32 pid, u64 key), (pid, key))
+EXPORT(u32, pid_of_ref, (u64 ref), (ref))
+EXPORT(u32, cpu_of_ref, (u64 ref), (ref))
+EXPORT(bool, beyond_ref, (u64 key, u64 ref), (key, ref))
+EXPORT(enum offer_verdict, may_offer, (u32 nr_allowed, u32 cpu, u32 last_cpu),
+       (nr_allowed, cpu, last_cpu))
+EXPORT(enum ring_result, ring_put, (struct ring * ring, struct ring_item item),
+       (ring, item))
+EXPORT(enum ring_result, ring_get, (struct ring * ring, struct ring_item *item),
+       (ring, item))
+EXPORT(bool, ring_oldest, (struct ring * ring, u64 *since), (ring, since))
 
 u64 shim_nice_weight(u32 index)
 {
