@@ -21,6 +21,11 @@ pub struct Options {
           value_parser = clap::value_parser!(u64).range(100..=1_000_000))]
     pub slice_us: u64,
 
+    /// Whether cpu.weight and cpu.idle of cgroups count [default: flat where the
+    /// kernel tells schedulers of cgroups]
+    #[arg(long, value_enum)]
+    pub cgroup: Option<Cgroup>,
+
     /// Schedule only tasks that ask for it (SCHED_EXT), leave the rest alone
     #[arg(long)]
     pub partial: bool,
@@ -51,6 +56,15 @@ pub struct Options {
 pub enum RunQueue {
     /// One queue per CPU, ordered by virtual time
     Percpu,
+}
+
+/// The CPU controller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Cgroup {
+    /// A task weighs what its groups leave it, on the one queue of its CPU
+    Flat,
+    /// Groups are ignored
+    Off,
 }
 
 /// Parse an interval in seconds, fractions allowed.

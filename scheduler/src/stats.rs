@@ -67,6 +67,8 @@ counters! {
     exchange,
     #[stat(desc = "Idle CPUs woken from the tick for a task that still waited")]
     rescue_kick,
+    #[stat(desc = "Wakeups in a cgroup without a slot, counted to an ancestor")]
+    group_overflow,
 }
 
 /// The server's side of the channel between it and the scheduler's loop.

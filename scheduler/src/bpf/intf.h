@@ -20,6 +20,8 @@ enum heddle_limits {
 	MAX_WORDS = 64,
 	CPUS_PER_WORD = 64,
 	CACHE_LINE = 64,
+	/* Slots for cgroups; further ones count to their ancestors (cgroup). */
+	MAX_GROUPS = 4096,
 };
 
 /* A CPU's place among the words. The words of a node are contiguous. */
@@ -49,4 +51,5 @@ struct cpu_stats {
 	u64 pull_miss;
 	u64 exchange;
 	u64 rescue_kick;
+	u64 group_overflow;
 } __attribute__((aligned(CACHE_LINE)));

@@ -14,6 +14,7 @@
 #pragma once
 
 #include "heddle.bpf.h"
+#include "cgroup.bpf.h"
 #include "topology.bpf.h"
 
 /* The frame that all clocks share (lag.h). */
@@ -24,9 +25,17 @@ static __always_inline u64 frame_of(const struct cpu_ctx *c, u64 vt)
 
 static __always_inline u64 task_inv(const struct task_struct *p)
 {
-	if (task_is_idle_policy(p))
-		return INV_IDLE;
-	return nice_inv[nice_index(p->static_prio)];
+	u64 inv = INV_IDLE;
+
+	if (!task_is_idle_policy(p))
+		inv = nice_inv[nice_index(p->static_prio)];
+	return cgroup_flat ? group_inv(p, inv) : inv;
+}
+
+/* Does @p yield to all that are not so? */
+static __always_inline bool task_is_idle(const struct task_struct *p)
+{
+	return task_is_idle_policy(p) || (cgroup_flat && group_is_idle(p));
 }
 
 /* Virtual time that the running task of @c has reached at @now. */
@@ -45,17 +54,42 @@ static __always_inline u64 task_slice_vt(const struct task_struct *p)
 	return vt_delta(slice_ns, task_inv(p));
 }
 
+/* The credit that @p, whose slice is @slice_vt, may bring from its sleep. */
+static __always_inline u64 task_credit_vt(const struct task_struct *p,
+					  u64 slice_vt)
+{
+	return cgroup_flat ? group_credit_vt(p, slice_vt) : slice_vt;
+}
+
+/*
+ * How far the frame of @c may be from another one, to or from which a task of
+ * inverse weight @inv is to move. The slices that count are those of the
+ * lightest task concerned: with less, a difference that its single slice makes
+ * would be forgiven before CPUs could even it out.
+ */
+static __always_inline u64 frame_drift(const struct cpu_ctx *c, u64 inv)
+{
+	u64 lightest = INV_NICE_0;
+
+	if (cgroup_flat && c->running && c->curr_inv > lightest)
+		lightest = c->curr_inv;
+	if (cgroup_flat && inv > lightest)
+		lightest = inv;
+	return FRAME_DRIFT_SLICES * vt_delta(slice_ns, lightest);
+}
+
 /*
  * Bring the frame of @c, whose clock stands at @clock, within reach of that of
  * @from. An empty queue has no claims on others and takes over their frame.
  */
-static __always_inline void align_frame(struct cpu_ctx *c, u64 clock,
+static __always_inline void align_frame(const struct task_struct *p,
+					struct cpu_ctx *c, u64 clock,
 					const struct cpu_ctx *from)
 {
 	u64 drift = 0;
 
-	if (c->nr_queued)
-		drift = FRAME_DRIFT_SLICES * vt_delta(slice_ns, INV_NICE_0);
+	if (c->nr_queued || (cgroup_flat && c->running))
+		drift = frame_drift(c, task_inv(p));
 	c->offset = frame_offset(clock, c->offset, frame_of(from, from->clock),
 				 drift);
 }
@@ -73,7 +107,7 @@ static __always_inline u64 task_vt_on(const struct task_struct *p, u32 cpu,
 	if (cpu_of_key(key) == cpu)
 		return vt_of_key(key);
 	from = cpu_ctx(cpu_of_key(key));
-	align_frame(c, clock, from);
+	align_frame(p, c, clock, from);
 	return frame_of(from, vt_of_key(key)) + c->offset;
 }
 
@@ -81,7 +115,10 @@ static __always_inline u64 task_vt_on(const struct task_struct *p, u32 cpu,
 static __always_inline u64 wakee_vt(const struct task_struct *p, u32 cpu,
 				    struct cpu_ctx *c, u64 clock)
 {
-	return lag_clamp(task_vt_on(p, cpu, c, clock), clock, task_slice_vt(p));
+	u64 slice_vt = task_slice_vt(p);
+
+	return lag_clamp(task_vt_on(p, cpu, c, clock), clock,
+			 task_credit_vt(p, slice_vt), slice_vt);
 }
 
 /* Where a @p that was runnable all the time enters the queue of @cpu. */
@@ -100,9 +137,11 @@ static __always_inline void bound_sleeper(struct task_struct *p)
 {
 	u64 key = p->scx.dsq_vtime;
 	const struct cpu_ctx *from = cpu_ctx(cpu_of_key(key));
+	u64 slice_vt = task_slice_vt(p);
 
 	p->scx.dsq_vtime =
-		vt_key(lag_clamp(vt_of_key(key), from->clock, task_slice_vt(p)),
+		vt_key(lag_clamp(vt_of_key(key), from->clock,
+				 task_credit_vt(p, slice_vt), slice_vt),
 		       cpu_of_key(key));
 }
 
@@ -119,6 +158,17 @@ static __always_inline void runq_init_task(struct task_struct *p)
 		cpu_ctx(cpu)->clock + vt_delta(slice_ns / 2, task_inv(p)), cpu);
 }
 
+/* @p, which is at @vt, runs from now on by the weight that it has now. */
+static __always_inline void runq_rebase(struct cpu_ctx *c,
+					const struct task_struct *p, u64 vt)
+{
+	c->clock = vt_max(c->clock, vt);
+	c->curr_vt = vt;
+	c->curr_inv = task_inv(p);
+	c->curr_sum_exec = p->se.sum_exec_runtime;
+	c->curr_since = scx_bpf_now();
+}
+
 /* ops.running: @p starts on this CPU. */
 static __always_inline void runq_start(struct task_struct *p)
 {
@@ -126,12 +176,8 @@ static __always_inline void runq_start(struct task_struct *p)
 	struct cpu_ctx *c = cpu_ctx(cpu);
 	u64 vt = waiter_vt(p, cpu, c);
 
-	c->clock = vt_max(c->clock, vt);
-	c->curr_vt = vt;
-	c->curr_inv = task_inv(p);
-	c->curr_idle = task_is_idle_policy(p);
-	c->curr_sum_exec = p->se.sum_exec_runtime;
-	c->curr_since = scx_bpf_now();
+	runq_rebase(c, p, vt);
+	c->curr_idle = task_is_idle(p);
 	c->running = true;
 	c->handoff = false;
 }
@@ -217,6 +263,9 @@ static __always_inline void runq_keep(struct cpu_ctx *c,
 				      struct task_struct *prev, u64 vt)
 {
 	prev->scx.slice = slice_ns;
-	c->clock = vt_max(c->clock, vt);
+	if (cgroup_flat)
+		runq_rebase(c, prev, vt);
+	else
+		c->clock = vt_max(c->clock, vt);
 	count(kept);
 }

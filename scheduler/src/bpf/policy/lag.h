@@ -25,11 +25,12 @@
 
 /*
  * Virtual time at which a task of @vt that slept enters a queue whose clock is
- * at @clock. @slice_vt: the task's slice in its own virtual time.
+ * at @clock. @slice_vt: the task's slice in its own virtual time; @credit_vt:
+ * the same or less, where its credit is not its own alone (hweight.h).
  */
-static inline u64 lag_clamp(u64 vt, u64 clock, u64 slice_vt)
+static inline u64 lag_clamp(u64 vt, u64 clock, u64 credit_vt, u64 slice_vt)
 {
-	u64 oldest = clock - LAG_CREDIT_SLICES * slice_vt;
+	u64 oldest = clock - LAG_CREDIT_SLICES * credit_vt;
 	u64 newest = clock + LAG_DEBT_SLICES * slice_vt;
 
 	return vt_min(vt_max(vt, oldest), newest);
