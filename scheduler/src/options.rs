@@ -21,7 +21,7 @@ pub struct Options {
           value_parser = clap::value_parser!(u64).range(100..=1_000_000))]
     pub slice_us: u64,
 
-    /// Whether cpu.weight and cpu.idle of cgroups count [default: flat where the
+    /// Whether cpu.weight, cpu.idle and cpu.max of cgroups count [default: flat where the
     /// kernel tells schedulers of cgroups]
     #[arg(long, value_enum)]
     pub cgroup: Option<Cgroup>,

@@ -135,9 +135,15 @@ fn set_up_groups(open: &mut OpenBpfSkel<'_>, asked: Option<Cgroup>) -> Result<()
         .context("the program has no .rodata")?;
     rodata.cgroup_flat = flat;
     rodata.cgroup_poll_idle = flat && !tells("cgroup_set_idle");
+    rodata.cgroup_bandwidth = flat && tells("cgroup_set_bandwidth");
+    if flat && !tells("cgroup_set_bandwidth") {
+        log::warn!("this kernel does not tell schedulers of cpu.max: it has no effect");
+    }
 
     let ops = open.struct_ops.heddle_ops_mut();
     if flat {
+        // A throttled task comes back to be parked even if no other task runs.
+        ops.flags |= *compat::SCX_OPS_ENQ_LAST;
         ops.flags |= compat::read_enum("scx_ops_flags", "SCX_OPS_HAS_CGROUP_WEIGHT").unwrap_or(0);
     } else {
         ops.runnable = ptr::null_mut();
@@ -145,6 +151,9 @@ fn set_up_groups(open: &mut OpenBpfSkel<'_>, asked: Option<Cgroup>) -> Result<()
         ops.cgroup_init = ptr::null_mut();
         ops.cgroup_exit = ptr::null_mut();
         ops.cgroup_set_weight = ptr::null_mut();
+    }
+    if !flat || !tells("cgroup_set_bandwidth") {
+        ops.cgroup_set_bandwidth = ptr::null_mut();
     }
     if !flat || !tells("cgroup_set_idle") {
         ops.cgroup_set_idle = ptr::null_mut();

@@ -69,6 +69,14 @@ counters! {
     rescue_kick,
     #[stat(desc = "Wakeups in a cgroup without a slot, counted to an ancestor")]
     group_overflow,
+    #[stat(desc = "Tasks parked because their cgroup had used up its cpu.max")]
+    parked,
+    #[stat(desc = "Periods of cpu.max that began")]
+    bandwidth_periods,
+    #[stat(desc = "Periods of cpu.max in which a cgroup was throttled")]
+    bandwidth_throttled,
+    #[stat(desc = "Time that cgroups were throttled, us")]
+    bandwidth_throttled_us,
 }
 
 /// The server's side of the channel between it and the scheduler's loop.

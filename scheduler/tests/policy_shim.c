@@ -2,6 +2,7 @@
 /*
  * The policy headers as linkable functions, for tests/policy.rs.
  */
+#include "policy/bandwidth.h"
 #include "policy/hweight.h"
 #include "policy/lag.h"
 #include "policy/preempt.h"
@@ -27,6 +28,10 @@ EXPORT(u64, vt_of_key, (u64 key), (key))
 EXPORT(u32, cpu_of_key, (u64 key), (key))
 EXPORT(u64, lag_clamp, (u64 vt, u64 clock, u64 credit_vt, u64 slice_vt),
        (vt, clock, credit_vt, slice_vt))
+EXPORT(u64, bandwidth_periods, (u64 now, u64 due, u64 period),
+       (now, due, period))
+EXPORT(s64, bandwidth_refill, (s64 left, u64 quota, u64 burst, u64 periods),
+       (left, quota, burst, periods))
 EXPORT(u64, group_scale, (u64 parent_scale, u64 load, u64 weight),
        (parent_scale, load, weight))
 EXPORT(u64, hot_scale, (u64 scale), (scale))

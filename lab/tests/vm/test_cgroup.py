@@ -1,15 +1,20 @@
 """The CPU controller of scx_heddle, seen on a real kernel: what groups get, by the kernel's own accounts."""
 
+import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 
-from heddle_lab.job import CgroupSet, Read, Sleep, Step, WaitStep
+import pytest
+
+from heddle_lab.job import CgroupSet, Read, SchedulerCommand, SchedulerStart, SchedulerStop, Sleep, Step, WaitStep
 from heddle_lab.results import Results
 from tests.conftest import Boot
 
 HEDDLE = "scx_heddle"
+PROGRAM = "/usr/local/bin/scx_heddle"
 CGROUPS = "/sys/fs/cgroup"
 MS = 1_000_000
 
@@ -26,7 +31,7 @@ summary = "CPUs of a tenth of the usual speed"
 source = "shares need virtual seconds of busy CPUs, and those cost instructions"
 memory_mib = 1024
 topology = {{ {topology} }}
-clock = {{ speed = [10] }}
+clock = {{ speed = 10 }}
 """
 
 
@@ -179,3 +184,117 @@ def test_threads_do_not_make_a_share(boot: Boot, tmp_path: Path) -> None:
     contest = Contest("crowds", [Hogs("a", 128), Hogs("b", 256)], HALF, cpus="0-15")
     results = boot(contest.steps(), machine=slow(tmp_path, "dies = 2, cores = 8"), sched=HEDDLE)
     judge(results.check(), [contest])
+
+
+DEPTHS = (0, 1, 3, 5, 8)
+ROUND_TRIPS = 3000
+
+MOST_OVERHEAD = 1.02
+"""instructions of a wakeup and a switch, flat against off"""
+
+
+def pingpong(scheduler: str, depth: int) -> Step:
+    name = f"{scheduler} {depth}"
+    argv = ["heddle-load", "pingpong", "--count", str(ROUND_TRIPS), "--cpus", "1"]
+    return Step(name=name, argv=argv, cgroup="/".join(["deep"] * depth) or None)
+
+
+def test_groups_cost_little(boot: Boot, record_property: Callable[[str, object], None]) -> None:
+    """Two tasks on one CPU wake each other; an instruction is a nanosecond. Beside it, the kernel's own."""
+    steps = [Step(name="stop", action=SchedulerStop()), *(pingpong("eevdf", depth) for depth in DEPTHS)]
+    for mode in ("off", "flat"):
+        command = SchedulerCommand(name=mode, argv=[PROGRAM, "--cgroup", mode])
+        steps.append(Step(name=f"start {mode}", action=SchedulerStart(scheduler=command)))
+        steps += [pingpong(mode, depth) for depth in DEPTHS]
+        steps.append(Step(name=f"stop {mode}", action=SchedulerStop()))
+    results = boot(steps, sched=HEDDLE).check()
+    cost = {
+        mode: [json.loads(results.step(f"{mode} {depth}").stdout)["one_way_ns"] for depth in DEPTHS]
+        for mode in ("eevdf", "off", "flat")
+    }
+    record_property(f"instructions per wakeup and switch at depths {DEPTHS} on {boot.kernel}", cost)
+    for off, flat in zip(cost["off"], cost["flat"], strict=True):
+        assert flat <= MOST_OVERHEAD * off
+
+
+QUOTAS = [(percent, period_ms) for percent in (5, 10, 50, 150, 400) for period_ms in (10, 100)]
+QUOTA_ERROR = 0.02
+LIMITED_MS = 2000
+
+
+def limited(group: str, quota: float, period_ms: int) -> Step:
+    value = f"{round(quota * period_ms * 1000)} {period_ms * 1000}"
+    return Step(name=f"{group}: {value}", action=CgroupSet(cgroup=group, file="cpu.max", value=value))
+
+
+def usage_ns(results: Results, step: str) -> int:
+    found = re.search(r"^usage_usec (\d+)$", results.step(step).stdout, re.MULTILINE)
+    assert found is not None
+    return 1000 * int(found[1])
+
+
+def test_groups_use_their_quotas(boot: Boot, tmp_path: Path) -> None:
+    """All quotas at once on CPUs enough for all; one of a group within another's; then one is lifted."""
+    quotas = {f"q{percent}p{period}": (percent / 100, period) for percent, period in QUOTAS}
+    quotas |= {"outer": (1.0, 20), "outer/inner": (0.3, 10)}
+    lifted = "q5p100"
+    steps = [limited(group, quota, period) for group, (quota, period) in quotas.items()]
+    for group, (quota, _) in quotas.items():
+        leaf = "outer/free" if group == "outer" else group
+        argv = ["heddle-load", "spin", "--threads", str(int(quota) + 2), "--for-ms", "4500"]
+        steps.append(Step(name=f"load {group}", argv=argv, cgroup=leaf, background=True))
+    for when in ("before", "after"):
+        steps.append(Step(name=f"{when}: run", action=Sleep(ns=(1000 if when == "before" else LIMITED_MS) * MS)))
+        steps += [Step(name=f"{when}: {group}", action=Read(path=f"{CGROUPS}/{group}/cpu.stat")) for group in quotas]
+    steps.append(Step(name="lift", action=CgroupSet(cgroup=lifted, file="cpu.max", value="max")))
+    steps.append(Step(name="lifted: run", action=Sleep(ns=500 * MS)))
+    steps.append(Step(name="lifted", action=Read(path=f"{CGROUPS}/{lifted}/cpu.stat")))
+    steps += [Step(name=f"wait {group}", action=WaitStep(step=f"load {group}")) for group in quotas]
+    results = boot(steps, machine=slow(tmp_path, "dies = 2, cores = 8"), sched=HEDDLE).check()
+    used = {
+        group: (usage_ns(results, f"after: {group}") - usage_ns(results, f"before: {group}")) / (LIMITED_MS * MS)
+        for group in quotas
+    }
+    assert used == {group: pytest.approx(quota, rel=QUOTA_ERROR) for group, (quota, _) in quotas.items()}
+    after = usage_ns(results, "lifted") - usage_ns(results, f"after: {lifted}")
+    assert after > 0.9 * 500 * MS
+
+
+def duty(name: str, load: float, split: str, run_us: int, period_us: int, cpus: str, **fields: bool) -> Step:
+    """Tasks that run and sleep in turn, all woken at once, in groups of equal weight below the group `load`."""
+    argv = ["heddle-load", "groups", "--load", str(load), "--split", split, "--spread", "0"]
+    argv += ["--run-insns", str(run_us * 100), "--insns-per-100ns", "10", "--period-us", str(period_us)]
+    argv += ["--warmup-ms", str(WARMUP_MS), "--for-ms", str(WINDOWS * WINDOW_MS)]
+    return Step(name=name, argv=argv, cpus=cpus, **fields)
+
+
+def test_tasks_that_sleep_get_their_shares(boot: Boot, tmp_path: Path) -> None:
+    """The published test of flat queues: on 2 CPUs, 4 and 2 tasks that want 8 of every 16 ms. 2 of them get it.
+
+    Then a herd of 100 tasks that wake at once beside one hog, both groups wanting the whole CPU.
+    """
+    hog = ["heddle-load", "spin", "--threads", "1", "--for-ms", "3300", "--cpus", "3"]
+    stat = [Step(name=f"hog {when}", action=Read(path=f"{CGROUPS}/alone/cpu.stat")) for when in range(WINDOWS + 1)]
+    results = boot(
+        [
+            duty("duty", 1.5, "4,2", 8000, 16_000, "1-2"),
+            Step(name="hog", argv=hog, cgroup="alone", background=True),
+            duty("herd", 1.0, "1", 2000, 200_000, "3", background=True),
+            Step(name="settle", action=Sleep(ns=WARMUP_MS * MS)),
+            stat[0],
+            *(
+                step
+                for read in stat[1:]
+                for step in (Step(name=f"to {read.name}", action=Sleep(ns=WINDOW_MS * MS)), read)
+            ),
+            Step(name="wait hog", action=WaitStep(step="hog")),
+            Step(name="wait herd", action=WaitStep(step="herd")),
+        ],
+        machine=slow(tmp_path, "cores = 4"),
+        sched=HEDDLE,
+    ).check()
+    report = json.loads(results.step("duty").stdout)
+    got = [group["cpus"] / 2 for group in report["groups"]]
+    used = [usage_ns(results, read.name) for read in stat]
+    got += [(after - before) / (WINDOW_MS * MS) for before, after in pairwise(used)]
+    assert got == pytest.approx([0.5] * len(got), abs=SHARE_ERROR)

@@ -149,7 +149,7 @@ summary = "4 CPUs of a quarter of the usual speed"
 source = "a virtual second of 4 busy CPUs costs 1 instead of 4 billion instructions"
 memory_mib = 1024
 topology = { cores = 4 }
-clock = { speed = [25] }
+clock = { speed = 25 }
 """
 
 

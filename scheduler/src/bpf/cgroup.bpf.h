@@ -47,6 +47,7 @@ struct group {
 	u64 credit_inv; /* inverse weight of the ancestor below the root */
 	u64 serial; /* css.serial_nr of the group that is walked here, or 0 */
 	bool idle; /* the group or one above it has cpu.idle set */
+	u32 pool; /* nearest group from here up that has a quota, or 0 (cpumax) */
 
 	/* Settings. */
 	bool own_idle;
@@ -91,6 +92,8 @@ u32 walk_armed;
 
 static __always_inline struct group *group_at(u32 id)
 {
+	/* Where the compiler knows the range, it drops the mask. */
+	barrier_var(id);
 	return &groups[id & (MAX_GROUPS - 1)];
 }
 
@@ -293,6 +296,7 @@ static __always_inline void group_reset(struct group *g)
 	g->credit_inv = INV_NICE_0;
 	g->weight = WEIGHT_NICE_0;
 	g->own_idle = false;
+	g->pool = 0;
 	g->idle = false;
 }
 

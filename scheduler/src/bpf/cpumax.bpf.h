@@ -56,6 +56,7 @@ u64 parked_queues;
 
 static __always_inline struct pool *pool_at(u32 id)
 {
+	barrier_var(id);
 	return &pools[id & (MAX_GROUPS - 1)];
 }
 

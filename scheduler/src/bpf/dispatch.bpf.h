@@ -7,6 +7,7 @@
 #pragma once
 
 #include "heddle.bpf.h"
+#include "cpumax.bpf.h"
 #include "pull.bpf.h"
 #include "runq.bpf.h"
 
@@ -15,7 +16,8 @@ static __always_inline void dispatch_slice_end(u32 cpu, struct cpu_ctx *c,
 					       struct task_struct *prev)
 {
 	u64 vt = runq_charge(c, prev), next_vt = vt;
-	bool keep = !c->yielded;
+	bool throttled = cgroup_flat && is_throttled(prev);
+	bool keep = !c->yielded && !throttled;
 
 	c->yielded = false;
 	if (c->nr_queued) {
@@ -33,7 +35,11 @@ static __always_inline void dispatch_slice_end(u32 cpu, struct cpu_ctx *c,
 		return;
 	if (cgroup_flat && !keep && runq_pick(cpu, c))
 		return;
-	runq_keep(c, prev, vt);
+	/* Without a slice, @prev is enqueued again, even as the last: parked. */
+	if (throttled)
+		pull_newidle(cpu);
+	else
+		runq_keep(c, prev, vt);
 }
 
 /* ops.dispatch: @prev is the task that ran until now, if any. */
@@ -41,6 +47,8 @@ static __always_inline void dispatch_cpu(s32 cpu, struct task_struct *prev)
 {
 	struct cpu_ctx *c = cpu_ctx(cpu);
 
+	if (cgroup_flat)
+		accept_released(c);
 	if (prev && (prev->scx.flags & SCX_TASK_QUEUED)) {
 		dispatch_slice_end(cpu, c, prev);
 		return;

@@ -38,6 +38,15 @@ struct cpu_ctx {
 	u64 curr_sum_exec;
 	u64 curr_since; /* scx_bpf_now() */
 
+	/* Inverse weight of the lightest task run since the queue was empty. */
+	u64 lightest_inv;
+
+	/* What it has drawn from the pools of its group (cpumax.bpf.h). */
+	u64 drawn_exec; /* as curr_sum_exec, at the last drawing */
+	u64 drawn_at; /* scx_bpf_now() then */
+	u32 curr_pool;
+	u32 nr_released; /* queued by the walk, not yet in nr_queued */
+
 	/*
 	 * Tasks in the queue, or more: those that leave it otherwise than by
 	 * being picked here are not subtracted until it is found empty.
@@ -61,8 +70,9 @@ static __always_inline struct cpu_ctx *cpu_ctx(u32 cpu)
 }
 
 /* Count an event on the CPU where it happens. */
-#define count(event) \
-	(cpu_stats[bpf_get_smp_processor_id() & (MAX_CPUS - 1)].event++)
+#define count_more(event, n) \
+	(cpu_stats[bpf_get_smp_processor_id() & (MAX_CPUS - 1)].event += (n))
+#define count(event) count_more(event, 1)
 
 static __always_inline bool task_is_idle_policy(const struct task_struct *p)
 {

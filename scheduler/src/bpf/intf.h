@@ -52,4 +52,8 @@ struct cpu_stats {
 	u64 exchange;
 	u64 rescue_kick;
 	u64 group_overflow;
+	u64 parked;
+	u64 bandwidth_periods;
+	u64 bandwidth_throttled;
+	u64 bandwidth_throttled_us;
 } __attribute__((aligned(CACHE_LINE)));

@@ -9,6 +9,7 @@
  *   heddle.bpf.h    the state of a CPU, the options
  *   topology.bpf.h  sets of CPUs by distance
  *   cgroup.bpf.h    groups: which one a task is in, how it counts there
+ *   cpumax.bpf.h    groups: how much CPU time they may use
  *   walk.bpf.h      groups: what each one's tasks weigh
  *   runq.bpf.h      the queue and the clock of a CPU, charging
  *   placement.bpf.h the CPU that a wakee goes to
@@ -21,6 +22,7 @@
 #include "topology.bpf.h"
 #include "cgroup.bpf.h"
 #include "runq.bpf.h"
+#include "cpumax.bpf.h"
 #include "placement.bpf.h"
 #include "enqueue.bpf.h"
 #include "walk.bpf.h"
@@ -51,6 +53,8 @@ s32 BPF_STRUCT_OPS(heddle_select_cpu, struct task_struct *p, s32 prev_cpu,
 
 void BPF_STRUCT_OPS(heddle_enqueue, struct task_struct *p, u64 enq_flags)
 {
+	if (cgroup_flat && park(p, enq_flags))
+		return;
 	enqueue_task(p, enq_flags);
 }
 
@@ -64,10 +68,14 @@ void BPF_STRUCT_OPS(heddle_running, struct task_struct *p)
 	if (cgroup_poll_idle)
 		group_poll_idle(p);
 	runq_start(p);
+	if (cgroup_flat)
+		draw_start(p);
 }
 
 void BPF_STRUCT_OPS(heddle_stopping, struct task_struct *p, bool runnable)
 {
+	if (cgroup_flat)
+		draw(p);
 	runq_stop(p);
 }
 
@@ -78,6 +86,8 @@ void BPF_STRUCT_OPS(heddle_quiescent, struct task_struct *p, u64 deq_flags)
 
 void BPF_STRUCT_OPS(heddle_tick, struct task_struct *p)
 {
+	if (cgroup_flat)
+		draw(p);
 	rescue_waiting(scx_bpf_task_cpu(p));
 }
 
@@ -97,17 +107,27 @@ s32 BPF_STRUCT_OPS(heddle_cgroup_init, struct cgroup *cgrp,
 		   struct scx_cgroup_init_args *args)
 {
 	group_set_weight(cgrp, args->weight);
+	if (cgroup_bandwidth)
+		group_set_bandwidth(cgrp, args->bw_period_us, args->bw_quota_us,
+				    args->bw_burst_us);
 	return 0;
 }
 
 void BPF_STRUCT_OPS(heddle_cgroup_exit, struct cgroup *cgrp)
 {
+	group_set_bandwidth(cgrp, 0, 0, 0);
 	group_exit(cgrp);
 }
 
 void BPF_STRUCT_OPS(heddle_cgroup_set_weight, struct cgroup *cgrp, u32 weight)
 {
 	group_set_weight(cgrp, weight);
+}
+
+void BPF_STRUCT_OPS(heddle_cgroup_set_bandwidth, struct cgroup *cgrp,
+		    u64 period_us, u64 quota_us, u64 burst_us)
+{
+	group_set_bandwidth(cgrp, period_us, quota_us, burst_us);
 }
 
 void BPF_STRUCT_OPS(heddle_cgroup_set_idle, struct cgroup *cgrp, bool idle)
@@ -171,6 +191,7 @@ SCX_OPS_DEFINE(heddle_ops,
 	       .cgroup_init	= (void *)heddle_cgroup_init,
 	       .cgroup_exit	= (void *)heddle_cgroup_exit,
 	       .cgroup_set_weight	= (void *)heddle_cgroup_set_weight,
+	       .cgroup_set_bandwidth	= (void *)heddle_cgroup_set_bandwidth,
 	       .cgroup_set_idle	= (void *)heddle_cgroup_set_idle,
 	       .cpu_online	= (void *)heddle_cpu_online,
 	       .cpu_offline	= (void *)heddle_cpu_offline,

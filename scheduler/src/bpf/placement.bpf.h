@@ -8,6 +8,7 @@
 #pragma once
 
 #include "heddle.bpf.h"
+#include "cpumax.bpf.h"
 #include "runq.bpf.h"
 #include "topology.bpf.h"
 
@@ -71,8 +72,11 @@ static __always_inline bool waker_hands_over(const struct task_struct *p,
 static __always_inline s32 place_wakee(struct task_struct *p, s32 prev_cpu,
 				       u64 wake_flags)
 {
-	s32 cpu = claim_idle_cpu(p, prev_cpu, wake_flags);
+	s32 cpu;
 
+	if (cgroup_flat && is_throttled(p))
+		return prev_cpu;
+	cpu = claim_idle_cpu(p, prev_cpu, wake_flags);
 	if (cpu >= 0) {
 		bound_sleeper(p);
 		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_ns, 0);

@@ -167,7 +167,7 @@ static __always_inline bool exchange_within(u32 cpu, struct cpu_ctx *c, u64 vt,
 		lighter = task_inv(waiter);
 	c->offset = frame_offset(c->clock, c->offset,
 				 frame_of(from, from->clock),
-				 frame_drift(c, lighter));
+				 frame_drift(c, from));
 	if (!worth_exchanging(frame_of(c, vt),
 			      frame_of(from, vt_of_key(waiter->scx.dsq_vtime)),
 			      vt_delta(slice_ns, lighter)))

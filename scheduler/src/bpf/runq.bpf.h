@@ -61,35 +61,41 @@ static __always_inline u64 task_credit_vt(const struct task_struct *p,
 	return cgroup_flat ? group_credit_vt(p, slice_vt) : slice_vt;
 }
 
-/*
- * How far the frame of @c may be from another one, to or from which a task of
- * inverse weight @inv is to move. The slices that count are those of the
- * lightest task concerned: with less, a difference that its single slice makes
- * would be forgiven before CPUs could even it out.
- */
-static __always_inline u64 frame_drift(const struct cpu_ctx *c, u64 inv)
+/* A slice of the lightest task that was on @c of late, in its virtual time. */
+static __always_inline u64 lightest_slice_vt(const struct cpu_ctx *c)
 {
-	u64 lightest = INV_NICE_0;
+	return cgroup_flat ? vt_delta(slice_ns, c->lightest_inv) : 0;
+}
 
-	if (cgroup_flat && c->running && c->curr_inv > lightest)
-		lightest = c->curr_inv;
-	if (cgroup_flat && inv > lightest)
-		lightest = inv;
-	return FRAME_DRIFT_SLICES * vt_delta(slice_ns, lightest);
+/*
+ * How far the frames of two CPUs may be apart when a task moves between them.
+ * The slices that count are those of the lightest task concerned: with less, a
+ * difference that its single slice makes would be forgiven before the CPUs
+ * could even it out.
+ */
+static __always_inline u64 frame_drift(const struct cpu_ctx *c,
+				       const struct cpu_ctx *from)
+{
+	u64 drift = FRAME_DRIFT_SLICES * vt_delta(slice_ns, INV_NICE_0);
+	u64 here = LAG_LIGHTEST_SLICES * lightest_slice_vt(c);
+	u64 there = LAG_LIGHTEST_SLICES * lightest_slice_vt(from);
+
+	if (drift < here)
+		drift = here;
+	return drift < there ? there : drift;
 }
 
 /*
  * Bring the frame of @c, whose clock stands at @clock, within reach of that of
  * @from. An empty queue has no claims on others and takes over their frame.
  */
-static __always_inline void align_frame(const struct task_struct *p,
-					struct cpu_ctx *c, u64 clock,
+static __always_inline void align_frame(struct cpu_ctx *c, u64 clock,
 					const struct cpu_ctx *from)
 {
 	u64 drift = 0;
 
 	if (c->nr_queued || (cgroup_flat && c->running))
-		drift = frame_drift(c, task_inv(p));
+		drift = frame_drift(c, from);
 	c->offset = frame_offset(clock, c->offset, frame_of(from, from->clock),
 				 drift);
 }
@@ -107,7 +113,7 @@ static __always_inline u64 task_vt_on(const struct task_struct *p, u32 cpu,
 	if (cpu_of_key(key) == cpu)
 		return vt_of_key(key);
 	from = cpu_ctx(cpu_of_key(key));
-	align_frame(p, c, clock, from);
+	align_frame(c, clock, from);
 	return frame_of(from, vt_of_key(key)) + c->offset;
 }
 
@@ -126,7 +132,7 @@ static __always_inline u64 waiter_vt(const struct task_struct *p, u32 cpu,
 				     struct cpu_ctx *c)
 {
 	return lag_floor(task_vt_on(p, cpu, c, c->clock), c->clock,
-			 task_slice_vt(p));
+			 task_slice_vt(p), lightest_slice_vt(c));
 }
 
 /*
@@ -167,6 +173,8 @@ static __always_inline void runq_rebase(struct cpu_ctx *c,
 	c->curr_inv = task_inv(p);
 	c->curr_sum_exec = p->se.sum_exec_runtime;
 	c->curr_since = scx_bpf_now();
+	if (cgroup_flat && c->curr_inv > c->lightest_inv)
+		c->lightest_inv = c->curr_inv;
 }
 
 /* ops.running: @p starts on this CPU. */
@@ -222,6 +230,7 @@ static __always_inline void runq_insert(struct task_struct *p, u32 cpu,
 static __always_inline void runq_mark_empty(u32 cpu, struct cpu_ctx *c)
 {
 	c->nr_queued = 0;
+	c->lightest_inv = 0;
 	if (c->offered) {
 		c->offered = false;
 		withdraw(cpu);

@@ -14,6 +14,7 @@
 
 #include "heddle.bpf.h"
 #include "cgroup.bpf.h"
+#include "cpumax.bpf.h"
 
 #define WALK_SHARE 100
 /* Walks that find nothing runnable until a group no longer is walked. */
@@ -50,7 +51,9 @@ static __always_inline void walk_measure(u32 id)
 	if (sum) {
 		g->load = load_average(g->load, sum);
 		g->quiet = 0;
-		group_at(g->parent)->children += group_weight(g);
+		/* What may not run leaves its share to the others. */
+		if (!pool_is_empty(g->pool))
+			group_at(g->parent)->children += group_weight(g);
 		/* It may have been found quiet just as a task came below it. */
 		if (g->parent > ROOT_GROUP)
 			walk_add(g->parent);
@@ -76,6 +79,8 @@ static __always_inline void walk_scale(u32 id)
 	const struct group *parent = group_at(g->parent);
 	u64 weight = group_weight(g);
 
+	g->pool = pool_at(id)->quota ? id : parent->pool;
+	pool_at(id)->up = parent->pool;
 	if (!g->load)
 		return;
 	g->walk_scale = group_scale(parent->walk_scale, g->load, weight);
@@ -142,6 +147,7 @@ static int walk_groups(void *map, u32 *key, struct group_walker *walker)
 		if (walked_levels & (1ULL << (i & 63)))
 			walk_level(i, false);
 	}
+	cpumax_walk();
 
 	*(volatile u32 *)&walk_armed = 0;
 	if (!*(volatile u64 *)&walked_levels) {
@@ -169,6 +175,9 @@ static __always_inline s32 groups_init(void)
 	walker = bpf_map_lookup_elem(&group_walkers, &key);
 	if (!walker)
 		return -ENOENT;
+	err = cpumax_init();
+	if (err)
+		return err;
 	err = bpf_timer_init(&walker->timer, &group_walkers, CLOCK_MONOTONIC);
 	return err ?: bpf_timer_set_callback(&walker->timer, walk_groups);
 }
