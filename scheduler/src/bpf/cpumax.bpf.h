@@ -61,7 +61,7 @@ static __always_inline struct pool *pool_at(u32 id)
 }
 
 /* Is the pool @id, or one above it, empty? */
-static __always_inline bool pool_is_empty(u32 id)
+__noinline u32 pool_is_empty(u32 id)
 {
 	u32 i;
 
@@ -71,10 +71,10 @@ static __always_inline bool pool_is_empty(u32 id)
 		if (!id)
 			break;
 		if (pool->quota && *(volatile s64 *)&pool->left <= 0)
-			return true;
+			return 1;
 		id = pool->up;
 	}
-	return false;
+	return 0;
 }
 
 /* Has @p to wait until its group may run again? */
@@ -165,8 +165,9 @@ static __always_inline void group_set_bandwidth(struct cgroup *cgrp,
 }
 
 /* Begin the periods that are due. */
-static __always_inline void refill(struct pool *pool, u64 now)
+__noinline u32 refill(u32 id, u64 now)
 {
+	struct pool *pool = pool_at(id);
 	u64 periods = bandwidth_periods(now, pool->due, pool->period);
 	s64 old = *(volatile s64 *)&pool->left;
 	bool empty = old <= 0;
@@ -193,6 +194,7 @@ static __always_inline void refill(struct pool *pool, u64 now)
 		pool->throttled_since = 0;
 	}
 	pool->pending = 0;
+	return 0;
 }
 
 static __always_inline void refill_all(u64 now)
@@ -207,15 +209,16 @@ static __always_inline void refill_all(u64 now)
 		bpf_for(i, 0, 64) {
 			if (!left)
 				break;
-			refill(pool_at(word * 64 + first_bit(left)), now);
+			refill(word * 64 + first_bit(left), now);
 			left &= left - 1;
 		}
 	}
 }
 
 /* Add to the pools of @c what its task has drawn but not been charged for. */
-static __always_inline void add_pending(const struct cpu_ctx *c, u64 now)
+__noinline u32 add_pending(u32 cpu, u64 now)
 {
+	const struct cpu_ctx *c = cpu_ctx(cpu);
 	u64 since = c->drawn_at;
 	u32 id = c->curr_pool, i;
 
@@ -226,11 +229,13 @@ static __always_inline void add_pending(const struct cpu_ctx *c, u64 now)
 			pool_at(id)->pending += now - since;
 		id = pool_at(id)->up;
 	}
+	return 0;
 }
 
 /* Is a pool of @c empty, with what is pending? */
-static __always_inline bool overdrawn(const struct cpu_ctx *c)
+__noinline u32 overdrawn(u32 cpu)
 {
+	const struct cpu_ctx *c = cpu_ctx(cpu);
 	u32 id = c->curr_pool, i;
 
 	bpf_for(i, 0, GROUP_LEVELS) {
@@ -239,10 +244,10 @@ static __always_inline bool overdrawn(const struct cpu_ctx *c)
 		if (!id)
 			break;
 		if (pool->quota && pool->left <= (s64)pool->pending)
-			return true;
+			return 1;
 		id = pool->up;
 	}
-	return false;
+	return 0;
 }
 
 /* Preempt the tasks whose pools have run empty. */
@@ -254,12 +259,12 @@ static __always_inline void preempt_overdrawn(u64 now)
 		const struct cpu_ctx *c = cpu_ctx(cpu);
 
 		if (c->running && c->curr_pool)
-			add_pending(c, now);
+			add_pending(cpu, now);
 	}
 	bpf_for(cpu, 0, nr_cpus) {
 		const struct cpu_ctx *c = cpu_ctx(cpu);
 
-		if (c->running && c->curr_pool && overdrawn(c))
+		if (c->running && c->curr_pool && overdrawn(cpu))
 			scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
 	}
 }
