@@ -137,8 +137,11 @@ static __always_inline void idle_note_running(u32 cpu, struct cpu_ctx *c,
 		word_clear(word, at->bit);
 }
 
-/* Every CPU of @word, one by one. */
-static __always_inline u64 scan_word(u32 word)
+/*
+ * Every CPU of @word, one by one. Global, so that the verifier looks at it once
+ * by itself: in its callers, 6.18's went through each CPU anew for each state.
+ */
+__noinline u64 scan_word(u32 word)
 {
 	u64 idle = 0;
 	u32 bit;
