@@ -154,7 +154,6 @@ fn lay_out(open: &mut OpenBpfSkel<'_>, options: &Options) -> Result<()> {
             llc_wakeq_end: place.llc_wakeqs.end as u16,
             node_wakeq_first: place.node_wakeqs.start as u16,
             node_wakeq_end: place.node_wakeqs.end as u16,
-            ..Default::default()
         };
         cpu_at[place.word * CPUS_PER_WORD + place.bit] = place.cpu as u16;
         let word = &mut words[place.word];
