@@ -86,7 +86,7 @@ class Emulator:
         """Start that command in a process group of its own; no file may grow beyond the limit."""
         limit = ["prlimit", f"--fsize={limit_bytes}"] if limit_bytes else []
         return subprocess.Popen(
-            [*limit, *self.command(seeds, *more)],
+            [*limit, "env", "--default-signal=INT", *self.command(seeds, *more)],
             env=self.environment(),
             cwd=self.cache,
             stdout=subprocess.PIPE,
