@@ -74,7 +74,7 @@ def test_loads_far_below_the_limits_of_the_verifier(boot: Boot, record_property:
     assert 0 < max(costs.values()) < VERIFIER_LIMIT / 10
 
 
-@pytest.mark.xfail(reason="2.1 % off on 7.3 since the shared wake queue; not understood yet", strict=False)
+@pytest.mark.xfail(reason="2.1 % off on 7.3 in the last full run; not understood yet", strict=False)
 def test_two_nice_levels_share_a_cpu_by_weight(boot: Boot) -> None:
     hogs = spin("hogs", "--threads", "2", "--nice", "0,5", "--cpus", "1", for_ms=2000)
     normal, nice = cpu_ns(boot([hogs], sched=HEDDLE).check(), "hogs")
