@@ -1,6 +1,7 @@
 //! CPU hogs: who gets how much of which CPU.
 
 use std::collections::BTreeSet;
+use std::sync::OnceLock;
 
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum, value_parser};
@@ -74,16 +75,16 @@ pub fn run(options: &Options) -> Result<Value> {
         }
         set_policy(policy(index), nice(index))
     };
+    let start = OnceLock::new(); // of the first that runs: who waits for its turn does not end later
     let hogs = team::run(options.threads as usize, prepare, |index| {
-        let (cpu_ns, iterations, cpus) = spin(length_ns);
+        let (cpu_ns, iterations, cpus) = spin(start.get_or_init(clock::now) + length_ns);
         Ok(Hog { nice: nice(index), policy: policy(index), cpu_ns, iterations, cpus })
     })?;
     Ok(json!({"length_ns": length_ns, "threads": hogs}))
 }
 
-fn spin(length_ns: u64) -> (u64, u64, BTreeSet<u32>) {
+fn spin(end: u64) -> (u64, u64, BTreeSet<u32>) {
     let before = clock::thread_cpu_time();
-    let end = clock::now() + length_ns;
     let mut iterations = 0;
     let mut cpus = BTreeSet::new();
     let mut last = u32::MAX;
