@@ -198,6 +198,7 @@ def _start_workers(number: int, folder: Path) -> Any:
             processes=True,
             local_directory=folder,
             dashboard_address=None,
+            scheduler_kwargs={"dashboard_address": ":0"},  # its HTTP server listens all the same: on any free port
             memory_limit=0,
             silence_logs=50,
         )

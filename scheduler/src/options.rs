@@ -43,6 +43,11 @@ pub struct Options {
           value_parser = clap::value_parser!(u64).range(100..=1_000_000))]
     pub slice_us: u64,
 
+    /// How far, in CPU time of its own, a wakee must be behind the running task to preempt it
+    #[arg(long, value_name = "US", default_value_t = 1000,
+          value_parser = clap::value_parser!(u64).range(..=1_000_000))]
+    pub wakeup_granularity_us: u64,
+
     /// Schedule only tasks that ask for it (SCHED_EXT), leave the rest alone
     #[arg(long)]
     pub partial: bool,

@@ -41,7 +41,8 @@ static __always_inline bool preempts_curr(const struct task_struct *p, u64 vt,
 		.idle = c->curr_idle,
 	};
 
-	return c->running && wakeup_preempts(&wakee, &curr, wakeup_gran_ns);
+	return c->running &&
+	       wakeup_preempts(&wakee, &curr, wakeup_granularity_ns);
 }
 
 /*

@@ -22,7 +22,7 @@
 
 /* Options; the loader sets them before the program is loaded. */
 const volatile u64 slice_ns = 3000000;
-const volatile u64 wakeup_gran_ns = 1000000;
+const volatile u64 wakeup_granularity_ns = 1000000;
 
 /*
  * A CPU and its queue. The queue itself is the DSQ whose id is the CPU's
