@@ -69,7 +69,7 @@ static __always_inline bool yield_task(struct task_struct *from,
 static __always_inline void recheck_offers(s32 cpu)
 {
 	if (any_offer())
-		scx_bpf_kick_cpu(cpu, 0);
+		kick(cpu, 0);
 }
 
 /*
@@ -92,6 +92,6 @@ static __always_inline void rescue_waiting(u32 cpu)
 	if (idle_cpu < 0)
 		return;
 	offer(cpu);
-	scx_bpf_kick_cpu(idle_cpu, SCX_KICK_IDLE);
+	kick(idle_cpu, SCX_KICK_IDLE);
 	count(rescue_kick);
 }
