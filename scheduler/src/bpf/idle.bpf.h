@@ -40,6 +40,9 @@ struct cpu_word idle_words[MAX_WORDS];
 /* CPUs that run a SCHED_IDLE task: as good as idle for any other task. */
 struct cpu_word sched_idle_words[MAX_WORDS];
 
+/* There has been such a CPU: as a rule there is none to look for. */
+bool sched_idle_seen;
+
 static __always_inline bool idle_is_builtin(void)
 {
 	return idle_policy == IDLE_BUILTIN;
@@ -134,10 +137,12 @@ static __always_inline void idle_note_running(u32 cpu, struct cpu_ctx *c,
 
 	if (c->curr_idle == sched_idle || idle_is_builtin())
 		return;
-	if (sched_idle)
+	if (sched_idle) {
+		sched_idle_seen = true;
 		word_set(word, at->bit);
-	else
+	} else {
 		word_clear(word, at->bit);
+	}
 }
 
 /*
@@ -181,19 +186,14 @@ static __always_inline u64 cores_of(u64 idle, u32 word,
 	return cores;
 }
 
-/* The CPUs of @word that seem to be what is @sought. */
-static __always_inline u64 sought_in(u32 word, enum sought sought,
-				     const volatile struct cpu_place *near)
+/* The CPUs of @word that seem to idle, or to run SCHED_IDLE tasks only. */
+static __always_inline u64 candidates_in(u32 word, enum sought sought)
 {
-	u64 idle;
-
 	if (sought == SOUGHT_SCHED_IDLE)
 		return word_read(word_in(sched_idle_words, word));
 	if (idle_policy == IDLE_SCAN)
-		idle = scan_word(word);
-	else
-		idle = word_read(word_in(idle_words, word));
-	return sought == SOUGHT_CORE ? cores_of(idle, word, near) : idle;
+		return scan_word(word);
+	return word_read(word_in(idle_words, word));
 }
 
 /* Claim @cpu, bit @bit of @word, for what it was @sought for. */
@@ -236,7 +236,8 @@ static __always_inline s32 claim_one_of(const struct task_struct *p, u64 cpus,
 /*
  * Claim for @p a CPU such as is @sought in the words that are within @reach of
  * @near, but not nearer: in the order of the words, from that of @near on and
- * around. Negative if there is none.
+ * around. -ENOENT if there are no candidates at all, -EBUSY if there are, but
+ * none to be had.
  */
 __noinline s32 claim_at(const struct task_struct *p __arg_trusted, u32 near,
 			enum reach reach, enum sought sought)
@@ -244,6 +245,7 @@ __noinline s32 claim_at(const struct task_struct *p __arg_trusted, u32 near,
 	const volatile struct cpu_place *at = place_of(near);
 	u32 first = at->llc_first, end = at->llc_end;
 	u32 nearer = 0, nearer_end = 0, nth;
+	s32 cpu = -ENOENT;
 
 	if (reach >= REACH_NODE) {
 		nearer = first;
@@ -258,20 +260,23 @@ __noinline s32 claim_at(const struct task_struct *p __arg_trusted, u32 near,
 		end = nr_words;
 	}
 	if (end - first == nearer_end - nearer)
-		return -EBUSY;
+		return -ENOENT;
 	bpf_for(nth, at->word, at->word + end - first) {
 		u32 word = nth < end ? nth : nth - end + first;
 		u64 cpus;
-		s32 cpu;
 
 		if (word >= nearer && word < nearer_end)
 			continue;
-		cpus = sought_in(word, sought, at);
+		cpus = candidates_in(word, sought);
+		if (!cpus)
+			continue;
+		if (sought == SOUGHT_CORE)
+			cpus = cores_of(cpus, word, at);
 		cpu = claim_one_of(p, cpus, word, at->bit, sought);
 		if (cpu >= 0)
-			return cpu;
+			break;
 	}
-	return -EBUSY;
+	return cpu;
 }
 
 /*
@@ -281,12 +286,18 @@ __noinline s32 claim_at(const struct task_struct *p __arg_trusted, u32 near,
 static __always_inline s32 claim_nearest(const struct task_struct *p, u32 near,
 					 enum reach reach, enum sought sought)
 {
-	s32 cpu = claim_at(p, near, REACH_LLC, sought);
+	s32 cpu = claim_at(p, near, REACH_LLC, sought), farther;
 
-	if (cpu < 0 && reach >= REACH_NODE)
-		cpu = claim_at(p, near, REACH_NODE, sought);
-	if (cpu < 0 && reach >= REACH_MACHINE)
-		cpu = claim_at(p, near, REACH_MACHINE, sought);
+	if (cpu < 0 && reach >= REACH_NODE) {
+		farther = claim_at(p, near, REACH_NODE, sought);
+		if (farther != -ENOENT)
+			cpu = farther;
+	}
+	if (cpu < 0 && reach >= REACH_MACHINE) {
+		farther = claim_at(p, near, REACH_MACHINE, sought);
+		if (farther != -ENOENT)
+			cpu = farther;
+	}
 	return cpu;
 }
 
@@ -296,7 +307,7 @@ static __always_inline s32 claim_idle(const struct task_struct *p, u32 near,
 {
 	s32 cpu = claim_nearest(p, near, reach, SOUGHT_CORE);
 
-	if (cpu < 0 && has_smt)
+	if (cpu == -EBUSY && has_smt)
 		cpu = claim_nearest(p, near, reach, SOUGHT_CPU);
 	if (cpu >= 0)
 		count(idle_claim);
@@ -317,8 +328,8 @@ static __always_inline s32 claim_sched_idle(const struct task_struct *p,
 {
 	s32 cpu;
 
-	if (task_is_idle_policy(p))
-		return -EBUSY;
+	if (!sched_idle_seen || task_is_idle_policy(p))
+		return -ENOENT;
 	cpu = claim_nearest(p, near, wake_reach(wake_flags), SOUGHT_SCHED_IDLE);
 	if (cpu >= 0)
 		count(sched_idle_claim);
