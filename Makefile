@@ -1,6 +1,6 @@
 # Heddle. `make setup` provides everything the other targets need; they run it themselves.
 
-.PHONY: setup demo readme test bench rates validate lint fmt clean python
+.PHONY: setup demo readme test stress bench rates validate lint fmt clean python
 .NOTPARALLEL:
 
 PYTHON ?= python3
@@ -31,6 +31,10 @@ readme: demo
 test: setup lint
 	$(IN) cargo test --workspace --locked
 	$(IN) python3 -m pytest -c lab/pyproject.toml -n logical --dist loadscope setup/tests lab/tests
+
+# Ten million wakeups on each kernel while CPUs come and go.
+stress: setup
+	HEDDLE_WAKES=10000000 $(IN) python3 -m pytest -c lab/pyproject.toml -v -n logical -m stress lab/tests/vm
 
 bench: setup
 	set -e; for name in $(BENCH); do \

@@ -137,6 +137,10 @@ fn lay_out(open: &mut OpenBpfSkel<'_>, options: &Options) -> Result<()> {
         .context("the program has no .rodata")?;
 
     rodata.nr_words = layout.words as u32;
+    rodata.has_smt = layout
+        .places
+        .iter()
+        .any(|place| !place.core.is_power_of_two());
     let places: &mut [types::cpu_place; MAX_CPUS] = &mut rodata.places;
     let cpu_at: &mut [u16; MAX_WORDS * CPUS_PER_WORD] = &mut rodata.cpu_at;
     let words: &mut [types::word_layout; MAX_WORDS] = &mut rodata.word_layouts;

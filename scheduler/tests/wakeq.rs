@@ -141,6 +141,29 @@ mod references {
     }
 }
 
+/// A task wakes and runs a million times; each time the queue still holds the
+/// references to its last waits, as many as it has room for.
+#[test]
+fn none_of_a_million_references_outlives_its_wait() {
+    let (pid, cpu) = (4711, 3);
+    let (mut vt, mut seed) = (u64::MAX - (1 << 40), 1u64);
+    let mut kept = VecDeque::new();
+    for _ in 0..1_000_000 {
+        let wake = shim_wake_ref(pid, shim_vt_key(vt, cpu));
+        assert!(!kept.contains(&wake));
+        kept.push_back(wake);
+        if kept.len() > SLOTS {
+            kept.pop_front();
+        }
+        // From 1 ns to 16 ms, small ones as often as large ones (xorshift64).
+        seed ^= seed << 13;
+        seed ^= seed >> 7;
+        seed ^= seed << 17;
+        let ran = 1 + (seed >> 40) / (1 << (seed % 24));
+        vt = vt.wrapping_add(ran << 10);
+    }
+}
+
 #[test]
 fn only_wakees_at_home_that_may_leave_are_offered() {
     for allowed in 1..=4 {

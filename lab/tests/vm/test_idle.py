@@ -1,18 +1,21 @@
 """Idle CPUs: what scx_heddle knows of them, and whether wakees find them."""
 
+import json
 import re
 from typing import Any
 
 import pytest
 
-from heddle_lab.job import Step, Trace
+from heddle_lab.job import SchedulerStart, SchedulerStop, Step, Trace
 from heddle_lab.results import Results
 from tests.conftest import Boot
-from tests.vm.test_core import HEDDLE
+from tests.vm.counting import counted, counters
+from tests.vm.test_core import HEDDLE, STATE, cpu_ns, read, sleep, spin, write
 
 pytestmark = pytest.mark.vm
 
-MACHINE, CPUS = "smp-16-2llc", 16
+POLICIES = ("mask", "tick-mask", "scan", "builtin")
+MACHINE, CPUS, CORES, LLC_CPUS = "smp-16-2llc", 16, 8, 8
 
 
 def schbench(name: str, load: float, requests: int = 600, **fields: Any) -> Step:
@@ -35,6 +38,25 @@ def dumped_cpus(results: Results) -> list[tuple[bool, bool]]:
     return [(pid == "0", known == "1") for _, pid, known in cpus]
 
 
+def test_each_policy_finds_idle_cpus_at_its_price(boot: Boot) -> None:
+    parts = {policy: counted(policy, ["--idle", policy], [schbench(policy, 0.5)]) for policy in POLICIES}
+    results = boot([step for part in parts.values() for step in part], machine=MACHINE, sched=HEDDLE).check()
+    got = {policy: counters(results, policy) for policy in POLICIES}
+    for policy in ("mask", "tick-mask", "scan"):
+        count = got[policy]
+        # At half load there is always an idle CPU, and nobody is sent to a busy one.
+        assert count["idle_search"] > 600, policy
+        assert count["idle_claim"] >= 0.99 * count["idle_search"], policy
+        assert count["idle_direct"] >= 0.95 * count["idle_search"], policy
+    assert got["mask"]["idle_examined"] < 1.2 * got["mask"]["idle_search"]
+    assert got["mask"]["idle_claim_false"] <= 0.01 * got["mask"]["idle_claim"]
+    assert got["scan"]["idle_examined"] >= LLC_CPUS * got["scan"]["idle_search"]
+    # A bit that no tick has cleared yet costs a look.
+    assert got["tick-mask"]["idle_claim_false"] > 0
+    assert got["builtin"]["idle_search"] == got["builtin"]["idle_claim"] == 0
+    assert got["builtin"]["idle_direct"] > 600
+
+
 def test_when_all_is_quiet_the_mask_is_the_set_of_idle_cpus(boot: Boot) -> None:
     """After a load with wakeups, preemption and CPUs that come and go, every idle CPU can be claimed, no other."""
     online = "echo {} > /sys/devices/system/cpu/cpu5/online"
@@ -48,3 +70,35 @@ def test_when_all_is_quiet_the_mask_is_the_set_of_idle_cpus(boot: Boot) -> None:
     assert len(cpus) == CPUS
     assert all(idle == known for idle, known in cpus), cpus
     assert sum(idle for idle, _ in cpus) >= CPUS - 2
+
+
+def test_a_cpu_unknown_so_far_makes_the_scheduler_start_anew(boot: Boot) -> None:
+    online = "/sys/devices/system/cpu/cpu3/online"
+    steps = [
+        Step(name="stop", action=SchedulerStop()),
+        write(online, "0"),
+        Step(name="start", action=SchedulerStart()),
+        write(online, "1"),
+        sleep(500),
+        spin("hogs", "--threads", "4", for_ms=50),
+        read("state", STATE),
+    ]
+    results = boot(steps, sched=HEDDLE).check()
+    assert results.step("state").stdout.strip() == "enabled"
+    assert min(cpu_ns(results, "hogs")) > 45_000_000
+
+
+def test_idle_cores_come_before_idle_siblings_and_sched_idle_tasks_give_way(boot: Boot) -> None:
+    """Fewer hogs than cores: each has a core of one of both LLCs to itself, and so gets as far as the others."""
+    lowly = spin("lowly", "--threads", str(CPUS), "--policy", "idle", for_ms=10_000, background=True)
+    steps = [
+        spin("cores", "--threads", str(CORES - 2), for_ms=100),
+        *counted("lowly", [], [lowly, schbench("wakees", 0.5)]),
+    ]
+    results = boot(steps, machine=MACHINE, sched=HEDDLE).check()
+    work = [hog["iterations"] for hog in json.loads(results.step("cores").stdout)["threads"]]
+    assert min(work) > 0.95 * max(work)
+    got = counters(results, "lowly")
+    assert got["sched_idle_claim"] > 1000
+    latency = json.loads(results.step("wakees").stdout)["wakeup_latency_ns"]
+    assert latency["p99"] < 50_000

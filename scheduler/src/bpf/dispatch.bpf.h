@@ -68,16 +68,11 @@ static __always_inline bool yield_task(struct task_struct *from,
  * ops.update_idle: this CPU has just marked itself idle. A task that was queued
  * after pull_newidle() looked is offered by now, or its enqueue sees this CPU's
  * idle bit: one of the two sees the other.
- *
- * Not on a CPU that goes offline. Its last switch to idle comes when its APIC is
- * already off, so the interrupt that a kick raises is lost; its irq work stays
- * listed, and since only the first on the list raises one, every later irq work
- * of that CPU would wait forever, the core's deferred dispatches among them.
  */
 static __always_inline void recheck_offers(s32 cpu)
 {
-	if (any_offer() && !cpu_ctx(cpu)->offline)
-		scx_bpf_kick_cpu(cpu, 0);
+	if (any_offer())
+		kick(cpu, 0);
 }
 
 /*
@@ -100,6 +95,6 @@ static __always_inline void rescue_waiting(u32 cpu)
 	if (idle_cpu < 0)
 		return;
 	offer(cpu);
-	scx_bpf_kick_cpu(idle_cpu, SCX_KICK_IDLE);
+	kick(idle_cpu, SCX_KICK_IDLE);
 	count(rescue_kick);
 }

@@ -100,7 +100,7 @@ static __always_inline bool enqueue_idle(struct task_struct *p, u32 cpu, u64 vt,
 	 * If @p gets elsewhere before it gets there, nobody wakes the CPU, which
 	 * would be taken for claimed ever after.
 	 */
-	scx_bpf_kick_cpu(idle_cpu, SCX_KICK_IDLE);
+	kick(idle_cpu, SCX_KICK_IDLE);
 	count(idle_late);
 	return true;
 }

@@ -74,6 +74,18 @@ static __always_inline struct cpu_ctx *cpu_ctx(u32 cpu)
 #define count(event) \
 	(cpu_stats[bpf_get_smp_processor_id() & (MAX_CPUS - 1)].event++)
 
+/*
+ * Have @cpu look for work. Not from a CPU that goes offline: a kick starts with
+ * an interrupt to the CPU that kicks, and one that is not taken any more blocks
+ * all later ones of that CPU, even when it is online again (irq_work_queue()
+ * raises the interrupt for the first entry of its list only).
+ */
+static __always_inline void kick(u32 cpu, u64 flags)
+{
+	if (!cpu_ctx(bpf_get_smp_processor_id())->offline)
+		scx_bpf_kick_cpu(cpu, flags);
+}
+
 static __always_inline bool task_is_idle_policy(const struct task_struct *p)
 {
 	return p->policy == SCHED_IDLE;

@@ -26,6 +26,9 @@ const volatile enum idle_policy idle_policy = IDLE_MASK;
 /* Look beyond the LLC at wakeup, in the rest of the node. */
 const volatile bool sis_node;
 
+/* Cores have several threads. Set by the loader. */
+const volatile bool has_smt;
+
 /* What cpu_ctx::idle says. */
 enum idle_state { STATE_BUSY, STATE_IDLE, STATE_CLAIMED };
 
@@ -36,6 +39,9 @@ struct cpu_word idle_words[MAX_WORDS];
 
 /* CPUs that run a SCHED_IDLE task: as good as idle for any other task. */
 struct cpu_word sched_idle_words[MAX_WORDS];
+
+/* There has been such a CPU: as a rule there is none to look for. */
+bool sched_idle_seen;
 
 static __always_inline bool idle_is_builtin(void)
 {
@@ -131,16 +137,27 @@ static __always_inline void idle_note_running(u32 cpu, struct cpu_ctx *c,
 
 	if (c->curr_idle == sched_idle || idle_is_builtin())
 		return;
-	if (sched_idle)
+	if (sched_idle) {
+		sched_idle_seen = true;
 		word_set(word, at->bit);
-	else
+	} else {
 		word_clear(word, at->bit);
+	}
 }
 
 /*
- * Every CPU of @word, one by one. Global, so that the verifier looks at it once
- * by itself: in its callers, 6.18's went through each CPU anew for each state.
+ * The functions of the search that loop are global: the verifier looks at each
+ * of them by itself, once, and not anew for each state of each caller.
  */
+
+/* What a search looks for. */
+enum sought {
+	SOUGHT_CORE, /* a CPU of an idle core */
+	SOUGHT_CPU, /* an idle CPU */
+	SOUGHT_SCHED_IDLE, /* a CPU that runs nothing but a SCHED_IDLE task */
+};
+
+/* Every CPU of @word, one by one: those that idle. */
 __noinline u64 scan_word(u32 word)
 {
 	u64 idle = 0;
@@ -154,17 +171,37 @@ __noinline u64 scan_word(u32 word)
 	return idle;
 }
 
-/* The CPUs of @word that seem to idle. */
-static __always_inline u64 idle_in_word(u32 word)
+/*
+ * The idle cores of @word, of whose CPUs those of @idle idle: one CPU of each,
+ * @near of its own core.
+ */
+static __always_inline u64 cores_of(u64 idle, u32 word,
+				    const volatile struct cpu_place *near)
 {
+	const volatile struct word_layout *layout = word_layout_of(word);
+	u64 cores = idle_cores(idle, layout->core_starts, layout->core_ends);
+
+	if (word == near->word && cores & near->core)
+		cores = (cores & ~near->core) | 1ULL << (near->bit & 63);
+	return cores;
+}
+
+/* The CPUs of @word that seem to idle, or to run SCHED_IDLE tasks only. */
+static __always_inline u64 candidates_in(u32 word, enum sought sought)
+{
+	if (sought == SOUGHT_SCHED_IDLE)
+		return word_read(word_in(sched_idle_words, word));
 	if (idle_policy == IDLE_SCAN)
 		return scan_word(word);
 	return word_read(word_in(idle_words, word));
 }
 
-/* Claim @cpu, bit @bit of @word, for a task that may run there. */
-static __always_inline bool claim(u32 word, u32 bit, u32 cpu)
+/* Claim @cpu, bit @bit of @word, for what it was @sought for. */
+static __always_inline bool claim(u32 word, u32 bit, u32 cpu,
+				  enum sought sought)
 {
+	if (sought == SOUGHT_SCHED_IDLE)
+		return word_clear(word_in(sched_idle_words, word), bit);
 	if (idle_policy == IDLE_SCAN)
 		return __sync_val_compare_and_swap(&cpu_ctx(cpu)->idle,
 						   STATE_IDLE,
@@ -179,8 +216,8 @@ static __always_inline bool claim(u32 word, u32 bit, u32 cpu)
 }
 
 /* Claim one of @cpus of @word for @p, the first from bit @start on and around. */
-static __always_inline s32 claim_one_of(const struct task_struct *p, u32 word,
-					u64 cpus, u32 start)
+static __always_inline s32 claim_one_of(const struct task_struct *p, u64 cpus,
+					u32 word, u32 start, enum sought sought)
 {
 	while (cpus && can_loop) {
 		u32 bit = bit_from(cpus, start);
@@ -190,33 +227,25 @@ static __always_inline s32 claim_one_of(const struct task_struct *p, u32 word,
 		if (idle_policy != IDLE_SCAN)
 			count(idle_examined);
 		if (bpf_cpumask_test_cpu(cpu, p->cpus_ptr) &&
-		    claim(word, bit, cpu)) {
-			count(idle_claim);
+		    claim(word, bit, cpu, sought))
 			return cpu;
-		}
 	}
 	return -EBUSY;
 }
 
-/* The same of all idle CPUs of @word, of idle cores first. */
-static __always_inline s32 claim_in_word(const struct task_struct *p, u32 word,
-					 u64 idle, u32 start)
-{
-	const volatile struct word_layout *layout = word_layout_of(word);
-	u64 cores = idle_cores(idle, layout->core_starts, layout->core_ends);
-	s32 cpu = claim_one_of(p, word, cores, start);
-
-	if (cpu >= 0)
-		return cpu;
-	return claim_one_of(p, word, idle & ~cores, start);
-}
-
-/* The same of the words that are within @reach of @near, but not nearer. */
-static s32 claim_at(const struct task_struct *p, s32 near, enum reach reach)
+/*
+ * Claim for @p a CPU such as is @sought in the words that are within @reach of
+ * @near, but not nearer: in the order of the words, from that of @near on and
+ * around. -ENOENT if there are no candidates at all, -EBUSY if there are, but
+ * none to be had.
+ */
+__noinline s32 claim_at(const struct task_struct *p __arg_trusted, u32 near,
+			enum reach reach, enum sought sought)
 {
 	const volatile struct cpu_place *at = place_of(near);
 	u32 first = at->llc_first, end = at->llc_end;
-	u32 nearer = at->word, nearer_end = at->word + 1, word;
+	u32 nearer = 0, nearer_end = 0, nth;
+	s32 cpu = -ENOENT;
 
 	if (reach >= REACH_NODE) {
 		nearer = first;
@@ -231,84 +260,79 @@ static s32 claim_at(const struct task_struct *p, s32 near, enum reach reach)
 		end = nr_words;
 	}
 	if (end - first == nearer_end - nearer)
-		return -EBUSY;
-	bpf_for(word, first, end) {
-		u64 idle;
-		s32 cpu;
+		return -ENOENT;
+	bpf_for(nth, at->word, at->word + end - first) {
+		u32 word = nth < end ? nth : nth - end + first;
+		u64 cpus;
 
 		if (word >= nearer && word < nearer_end)
 			continue;
-		idle = idle_in_word(word);
-		if (!idle)
+		cpus = candidates_in(word, sought);
+		if (!cpus)
 			continue;
-		cpu = claim_in_word(p, word, idle, at->bit);
+		if (sought == SOUGHT_CORE)
+			cpus = cores_of(cpus, word, at);
+		cpu = claim_one_of(p, cpus, word, at->bit, sought);
 		if (cpu >= 0)
-			return cpu;
+			break;
 	}
-	return -EBUSY;
+	return cpu;
 }
 
 /*
- * The word of @near: @near itself if its core idles, an idle core, @near, its
- * neighbours.
+ * The same as near to @near as there is: in its LLC, in its node, anywhere, as
+ * far as @reach.
  */
-static __always_inline s32 claim_in_own_word(const struct task_struct *p,
-					     s32 near)
+static __always_inline s32 claim_nearest(const struct task_struct *p, u32 near,
+					 enum reach reach, enum sought sought)
 {
-	const volatile struct cpu_place *at = place_of(near);
-	u64 idle = idle_in_word(at->word);
+	s32 cpu = claim_at(p, near, REACH_LLC, sought), farther;
 
-	if (!idle)
-		return -EBUSY;
-	if ((idle & at->core) == at->core) {
-		s32 cpu = claim_one_of(p, at->word, 1ULL << (at->bit & 63),
-				       at->bit);
-
-		if (cpu >= 0)
-			return cpu;
+	if (cpu < 0 && reach >= REACH_NODE) {
+		farther = claim_at(p, near, REACH_NODE, sought);
+		if (farther != -ENOENT)
+			cpu = farther;
 	}
-	return claim_in_word(p, at->word, idle, at->bit);
+	if (cpu < 0 && reach >= REACH_MACHINE) {
+		farther = claim_at(p, near, REACH_MACHINE, sought);
+		if (farther != -ENOENT)
+			cpu = farther;
+	}
+	return cpu;
 }
 
-/* A CPU of the LLC of @near that only runs a SCHED_IDLE task, for another. */
-static __always_inline s32 claim_sched_idle(const struct task_struct *p,
-					    s32 near)
-{
-	const volatile struct cpu_place *at = place_of(near);
-	struct cpu_word *word = word_in(sched_idle_words, at->word);
-	u64 cpus = word_read(word);
-
-	if (!cpus || task_is_idle_policy(p))
-		return -EBUSY;
-	while (cpus && can_loop) {
-		u32 bit = bit_from(cpus, at->bit);
-		u32 cpu = cpu_at_place(at->word, bit);
-
-		cpus &= ~(1ULL << (bit & 63));
-		if (bpf_cpumask_test_cpu(cpu, p->cpus_ptr) &&
-		    word_clear(word, bit)) {
-			count(sched_idle_claim);
-			return cpu;
-		}
-	}
-	return -EBUSY;
-}
-
-/*
- * Find and claim an idle CPU for @p as near to @near as there is: in its LLC,
- * in its node, anywhere, as far as @reach. Negative if there is none.
- */
-static __always_inline s32 claim_idle(const struct task_struct *p, s32 near,
+/* Find and claim an idle CPU for @p: idle cores come before idle siblings. */
+static __always_inline s32 claim_idle(const struct task_struct *p, u32 near,
 				      enum reach reach)
 {
-	s32 cpu = claim_in_own_word(p, near);
+	s32 cpu = claim_nearest(p, near, reach, SOUGHT_CORE);
 
-	if (cpu < 0)
-		cpu = claim_at(p, near, REACH_LLC);
-	if (cpu < 0 && reach >= REACH_NODE)
-		cpu = claim_at(p, near, REACH_NODE);
-	if (cpu < 0 && reach >= REACH_MACHINE)
-		cpu = claim_at(p, near, REACH_MACHINE);
+	if (cpu == -EBUSY && has_smt)
+		cpu = claim_nearest(p, near, reach, SOUGHT_CPU);
+	if (cpu >= 0)
+		count(idle_claim);
+	return cpu;
+}
+
+/* A new task may start anywhere: nothing ties it to a CPU's caches yet. */
+static __always_inline enum reach wake_reach(u64 wake_flags)
+{
+	if (wake_flags & SCX_WAKE_FORK)
+		return REACH_MACHINE;
+	return sis_node ? REACH_NODE : REACH_LLC;
+}
+
+/* A CPU that only runs a SCHED_IDLE task, which any other @p preempts there. */
+static __always_inline s32 claim_sched_idle(const struct task_struct *p,
+					    u32 near, u64 wake_flags)
+{
+	s32 cpu;
+
+	if (!sched_idle_seen || task_is_idle_policy(p))
+		return -ENOENT;
+	cpu = claim_nearest(p, near, wake_reach(wake_flags), SOUGHT_SCHED_IDLE);
+	if (cpu >= 0)
+		count(sched_idle_claim);
 	return cpu;
 }
 
@@ -331,14 +355,6 @@ static __always_inline s32 claim_builtin(struct task_struct *p, s32 prev_cpu,
 					      p->cpus_ptr, 0);
 	cpu = scx_bpf_select_cpu_dfl(p, prev_cpu, wake_flags, &is_idle);
 	return is_idle ? cpu : -EBUSY;
-}
-
-/* A new task may start anywhere: nothing ties it to a CPU's caches yet. */
-static __always_inline enum reach wake_reach(u64 wake_flags)
-{
-	if (wake_flags & SCX_WAKE_FORK)
-		return REACH_MACHINE;
-	return sis_node ? REACH_NODE : REACH_LLC;
 }
 
 /* ops.select_cpu: an idle CPU for @p, claimed, or negative. */

@@ -58,7 +58,7 @@ static __always_inline s32 place_wakee(struct task_struct *p, s32 prev_cpu,
 		count(idle_direct);
 		return cpu;
 	}
-	cpu = claim_sched_idle(p, prev_cpu);
+	cpu = claim_sched_idle(p, prev_cpu, wake_flags);
 	if (cpu >= 0)
 		return cpu; /* which @p preempts once it is queued there */
 	cpu = bpf_get_smp_processor_id();

@@ -54,9 +54,12 @@ static __always_inline bool pull_from_word(u32 word, u32 start)
 	return false;
 }
 
-/* Try the words [first, end) but not [skip_first, skip_end). */
-static __always_inline bool pull_from_words(u32 first, u32 end, u32 skip_first,
-					    u32 skip_end, u32 start)
+/*
+ * Try the words [first, end) but not [skip_first, skip_end). Global, so that the
+ * verifier looks at it once.
+ */
+__noinline bool pull_from_words(u32 first, u32 end, u32 skip_first,
+				u32 skip_end, u32 start)
 {
 	u32 word;
 
@@ -108,9 +111,10 @@ static __always_inline bool pull_newidle(u32 cpu)
 
 /*
  * The queue of the words [first, end), other than that of @cpu, whose clock is
- * furthest behind in the shared frame. Negative if none offers anything.
+ * furthest behind in the shared frame. Negative if none offers anything. Global
+ * for the verifier's sake, too.
  */
-static __always_inline s32 slowest_queue(u32 cpu, u32 first, u32 end)
+__noinline s32 slowest_queue(u32 cpu, u32 first, u32 end)
 {
 	s32 slowest = -1;
 	u64 slowest_frame = 0;

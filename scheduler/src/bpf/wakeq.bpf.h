@@ -74,7 +74,7 @@ static __always_inline void wakeq_offer(const struct task_struct *p, u64 key,
  * Take the task that @ref means to this CPU, if it waits still. Its home queue
  * is ordered by virtual time, so the walk ends where the task would stand.
  */
-static __noinline bool wakeq_take(u64 ref, u32 cpu)
+static __always_inline bool wakeq_take(u64 ref, u32 cpu)
 {
 	u32 home = cpu_of_ref(ref), pid = pid_of_ref(ref);
 	struct task_struct *p;
@@ -111,8 +111,11 @@ static __noinline bool wakeq_take(u64 ref, u32 cpu)
 	return taken;
 }
 
-/* Take the oldest wakee that queue @index refers to. */
-static __noinline bool wakeq_pull(u32 index, u32 cpu)
+/*
+ * Take the oldest wakee that queue @index refers to. Global, so that the
+ * verifier looks at it once.
+ */
+__noinline bool wakeq_pull(u32 index, u32 cpu)
 {
 	struct ring_item item = {};
 	u32 tries = WAKEQ_TRIES;
