@@ -14,7 +14,7 @@ from tests.conftest import Boot
 pytestmark = pytest.mark.vm
 
 SMALL: dict[str, dict[str, Value]] = {
-    "groups": {"for_ms": 48, "limits": "0,0.5", "depth": 3, "weights": "100,300"},
+    "groups": {"load": 1.0, "for_ms": 96, "limits": "0,0.5", "depth": 3, "weights": "100,300"},
     "hackbench": {"loops": 20},
     "hogs": {"for_ms": 20},
     "memcached": {"count": 100},
