@@ -5,10 +5,12 @@ import platform
 from pathlib import Path
 
 from clock import guests
-from heddle_lab import kernels, paths, tomlfile, vm
+from heddle_lab import experiment, kernels, paths, scheduler, tomlfile, vm
 from heddle_lab import machine as machines
-from heddle_lab.job import Job, Step
-from heddle_lab.machine import Clock, Machine, Topology
+from heddle_lab.errors import HeddleError
+from heddle_lab.experiment import DEFAULT_KERNEL, Overrides
+from heddle_lab.job import Job
+from heddle_lab.machine import Caches, Clock, Machine, Topology
 
 REPORT = Path(__file__).with_name("RATES.md")
 MACHINES = (
@@ -21,7 +23,13 @@ QUANTA = (10_000, 5_000, 2_000, 1_000)
 """ns; the rate is measured with each on the second machine"""
 MODELLED = "smp-16-2llc"
 """the machine that the rate with and without SMT and cold caches is measured on"""
-TINY = Step(name="tiny", argv=["hackbench", "-g", "1", "-f", "2", "-l", "10"])
+WAKE_COUNT = 400
+"""wakeups from each CPU to each other: a switch every few microseconds, what the cold caches' part of the clock looks
+at; some ten seconds of host time, so that pairs differ by a few per cent"""
+PAIRS = 3
+"""runs without and with the model, in turn; the median pair counts"""
+SMOKE = "smoke"
+"""the experiment whose first cell under scx_heddle each shipped machine runs"""
 SPIN_INSNS = 3_000_000_000
 """of all CPUs together, long enough for the boot before it to be a small part"""
 MEMORY_MIB = 2048
@@ -46,14 +54,15 @@ The same rate by quantum, with {cpus} CPUs:
 """
 
 MODEL_HEAD = """
-With and without the SMT and cache model of {name}, all CPUs spinning:
+With and without the SMT and cache model of {name}; the second row is of tasks that wake each other all the time. Each
+is the median of {pairs} pairs, one run after the other, with the least and the largest share beside it:
 
-| without, million instructions/s | with | share |
-|--------------------------------:|-----:|------:|
+| load | without, million instructions/s | with | share | least | largest |
+|------|--------------------------------:|-----:|------:|------:|--------:|
 """
 
 MACHINES_HEAD = """
-The shipped machines, with a job of one small hackbench:
+The shipped machines, from power-on to power-off: `{point}` of the experiment {name}, Linux {kernel}, under scx_heddle:
 
 | machine | CPUs | host CPU | wall |
 |---------|-----:|---------:|-----:|
@@ -67,7 +76,8 @@ def main() -> None:
         boot = guests.linux("idle,1", topology)
         rate = _rate(topology, Clock(), boot)
         bare = Machine(name="bench", summary="", source="", memory_mib=MEMORY_MIB, topology=topology)
-        cpu_s, wall_s = _job(bare, [])
+        nothing = Job(seed=1, timeout_ns=JOB_TIMEOUT_NS, scheduler=None, steps=[])
+        cpu_s, wall_s = _guest(vm.Guest(machine=bare, kernel=kernels.find(guests.KERNEL), job=nothing))
         text += (
             f"| {topology.cpus} | {rate / 1e6:.0f} | {boot.cpu_s:.1f} s | {boot.insns / 1e9:.2f} billion "
             f"| {cpu_s:.1f} s | {wall_s:.1f} s |\n"
@@ -84,23 +94,45 @@ def main() -> None:
 def _model() -> str:
     """Return the table of rates with and without the model of a machine."""
     box = machines.load(MODELLED)
-    text = MODEL_HEAD.format(name=MODELLED)
-    rates = []
-    for clock, caches in ((Clock(), None), (box.clock, box.caches)):
-        boot = guests.linux("idle,1", box.topology, clock, caches)
-        spin = guests.linux(f"spin,{box.cpus},{box.cpus},{SPIN_INSNS // box.cpus}", box.topology, clock, caches)
-        rates.append((spin.insns - boot.insns) / (spin.cpu_s - boot.cpu_s) / 1e6)
-    text += f"| {rates[0]:.0f} | {rates[1]:.0f} | {rates[1] / rates[0]:.0%} |\n"
+    text = MODEL_HEAD.format(name=MODELLED, pairs=PAIRS)
+    loads = {
+        "spinning": f"spin,{box.cpus},{box.cpus},{SPIN_INSNS // box.cpus}",
+        "waking": f"wake,{box.cpus},{WAKE_COUNT},1",
+    }
+    models = [(Clock(), None), (box.clock, box.caches)]
+    boots = [guests.linux("idle,1", box.topology, *model) for model in models]
+    for load, command in loads.items():
+        pairs = sorted((_pair(command, box, models, boots) for _ in range(PAIRS)), key=_share)
+        without, with_ = pairs[PAIRS // 2]
+        shares = " | ".join(f"{_share(pairs[place]):.0%}" for place in (PAIRS // 2, 0, -1))
+        text += f"| {load} | {without / 1e6:.0f} | {with_ / 1e6:.0f} | {shares} |\n"
     return text
+
+
+def _pair(
+    command: str, box: Machine, models: list[tuple[Clock, Caches | None]], boots: list[guests.Run]
+) -> tuple[float, float]:
+    """Return the rates of one command without and with the model, of runs one right after the other."""
+    runs = [guests.linux(command, box.topology, *model) for model in models]
+    without, with_ = (
+        (run.insns - boot.insns) / (run.cpu_s - boot.cpu_s) for run, boot in zip(runs, boots, strict=True)
+    )
+    return without, with_
+
+
+def _share(pair: tuple[float, float]) -> float:
+    return pair[1] / pair[0]
 
 
 def _machines() -> str:
-    """Return the table of what each shipped machine takes."""
-    text = MACHINES_HEAD
+    """Return the table of what a smoke cell takes on each shipped machine."""
+    rows = []
     for box in sorted(map(machines.load, tomlfile.names(paths.MACHINES)), key=lambda box: (box.cpus, box.name)):
-        cpu_s, wall_s = _job(box, [TINY])
-        text += f"| {box.name} | {box.cpus} | {cpu_s:.1f} s | {wall_s:.1f} s |\n"
-    return text
+        overrides = Overrides(machines=[box.name], kernels=[DEFAULT_KERNEL], schedulers=[scheduler.HEDDLE])
+        cell = overrides.apply(experiment.load(SMOKE)).cells()[0]
+        cpu_s, wall_s = _guest(cell.guest())
+        rows.append(f"| {box.name} | {box.cpus} | {cpu_s:.1f} s | {wall_s:.1f} s |\n")
+    return MACHINES_HEAD.format(point=cell.point, name=SMOKE, kernel=DEFAULT_KERNEL) + "".join(rows)
 
 
 def _rate(topology: Topology, clock: Clock, boot: guests.Run) -> float:
@@ -110,14 +142,17 @@ def _rate(topology: Topology, clock: Clock, boot: guests.Run) -> float:
     return (spin.insns - boot.insns) / (spin.cpu_s - boot.cpu_s)
 
 
-def _job(machine: Machine, steps: list[Step]) -> tuple[float, float]:
-    """Return host CPU time and wall time of a guest with a job, from power-on to power-off."""
-    job = Job(seed=1, timeout_ns=JOB_TIMEOUT_NS, scheduler=None, steps=steps)
+def _guest(guest: vm.Guest) -> tuple[float, float]:
+    """Return host CPU time and wall time of a guest, from power-on to power-off.
+
+    Raises:
+        HeddleError: names the machine and what failed in the guest.
+    """
     before = os.times()
-    results = vm.run(vm.Guest(machine=machine, kernel=kernels.find(guests.KERNEL), job=job))
+    results = vm.run(guest)
     after = os.times()
     if results.error:
-        raise SystemExit(f"{machine.name}: {results.error}")
+        raise HeddleError(f"{guest.machine.name}: {results.error}")
     used = after.children_user + after.children_system - before.children_user - before.children_system
     return used, results.wall_s
 

@@ -181,5 +181,5 @@ def test_store_that_cannot_be_written_says_so(tmp_path: Path) -> None:
 
 def test_models_are_frozen(cell: Cell) -> None:
     with pytest.raises(ValidationError, match="frozen"):
-        cell.seed = 2  # type: ignore[misc]
+        cell.seed = 2  # type: ignore[misc]  # frozen: what the test is about
     assert tomlfile.names(Path("/nonexistent")) == []

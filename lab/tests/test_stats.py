@@ -1,6 +1,7 @@
 """The statistics keep their promises on data whose truth is known."""
 
 from collections.abc import Callable
+from random import Random
 
 import numpy as np
 import pytest
@@ -17,10 +18,10 @@ p_values = st.lists(st.floats(0, 1), min_size=1, max_size=20)
 
 @given(values, st.randoms())
 @settings(max_examples=50, deadline=None)
-def test_order_of_seeds_does_not_matter(base: list[float], random: object) -> None:
+def test_order_of_seeds_does_not_matter(base: list[float], random: Random) -> None:
     candidate = [value * 1.07 + 1 for value in base]
     order = list(range(len(base)))
-    random.shuffle(order)  # type: ignore[attr-defined]
+    random.shuffle(order)
     shuffled = stats.paired([base[i] for i in order], [candidate[i] for i in order])
     assert shuffled == stats.paired(base, candidate)
 

@@ -1,5 +1,7 @@
 """Instructions per switch, from events whose stretches are known."""
 
+import numpy as np
+
 from heddle_lab.measures import cost, events
 from heddle_lab.measures.events import Events, Kind
 
@@ -17,7 +19,7 @@ def made(rows: list[Row]) -> Events:
         "value": [0] * len(rows),
         "prio": [120] * len(rows),
     }
-    return events.merge([columns], {}, cpus=2)  # type: ignore[list-item]
+    return events.merge([{name: np.array(values) for name, values in columns.items()}], {}, cpus=2)
 
 
 SWITCH: list[Row] = [

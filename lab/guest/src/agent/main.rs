@@ -12,6 +12,7 @@ mod kmsg;
 mod port;
 mod power;
 mod process;
+mod random;
 mod record;
 mod run;
 mod scheduler;
@@ -66,6 +67,7 @@ fn carry_out() -> Result<(), (Option<String>, Error)> {
     let general = |error| (None, error);
     let text = fs::read_to_string(JOB).with_context(|| format!("cannot read {JOB}")).map_err(general)?;
     let job = job::parse(&text).map_err(general)?;
+    random::seed(job.seed).map_err(general)?;
     let mut children = Children::new().map_err(general)?;
     run::run(&job, &mut children).map_err(|failure| (failure.step.map(str::to_owned), failure.error))
 }
