@@ -48,6 +48,11 @@ pub struct Options {
           value_parser = clap::value_parser!(u64).range(..=1_000_000))]
     pub wakeup_granularity_us: u64,
 
+    /// Whether cpu.weight and cpu.idle of cgroups count [default: flat where the
+    /// kernel tells schedulers of cgroups]
+    #[arg(long, value_enum)]
+    pub cgroup: Option<Cgroup>,
+
     /// Schedule only tasks that ask for it (SCHED_EXT), leave the rest alone
     #[arg(long)]
     pub partial: bool,
@@ -115,6 +120,15 @@ pub enum Idle {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Switch {
     On,
+    Off,
+}
+
+/// The CPU controller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Cgroup {
+    /// A task weighs what its groups leave it, on the one queue of its CPU
+    Flat,
+    /// Groups are ignored
     Off,
 }
 

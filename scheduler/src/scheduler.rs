@@ -3,18 +3,20 @@
 //! The BPF program: configured, loaded, attached, and detached when dropped.
 
 use std::mem::MaybeUninit;
+use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use libbpf_rs::skel::Skel;
 use libbpf_rs::{Link, OpenObject};
+use scx_utils::compat;
 use scx_utils::compat::{SCX_OPS_KEEP_BUILTIN_IDLE, SCX_OPS_SWITCH_PARTIAL};
 use scx_utils::{UserExitInfo, scx_ops_attach, scx_ops_load, scx_ops_open, uei_exited, uei_report};
 
 use crate::bpf_skel::{BpfSkel, BpfSkelBuilder, OpenBpfSkel, types};
-use crate::options::{Idle, Options, RunQueue, Switch, WakeQueue, WakeQueueSteal};
+use crate::options::{Cgroup, Idle, Options, RunQueue, Switch, WakeQueue, WakeQueueSteal};
 use crate::stats::{self, Counters};
 use crate::topology::{CPUS_PER_WORD, MAX_CPUS, MAX_WORDS, Topology};
 use crate::verifier;
@@ -45,6 +47,7 @@ impl<'object> Scheduler<'object> {
             None::<libbpf_rs::libbpf_sys::bpf_object_open_opts>
         )?;
         configure(&mut open, options)?;
+        set_up_groups(&mut open, options.cgroup)?;
         lay_out(&mut open, options)?;
 
         let mut skel = scx_ops_load!(open, heddle_ops, uei)?;
@@ -124,6 +127,41 @@ fn configure(open: &mut OpenBpfSkel<'_>, options: &Options) -> Result<()> {
         flags |= *SCX_OPS_SWITCH_PARTIAL;
     }
     open.struct_ops.heddle_ops_mut().flags = flags;
+    Ok(())
+}
+
+/// Switch the CPU controller on or off. Off, none of its callbacks is called.
+fn set_up_groups(open: &mut OpenBpfSkel<'_>, asked: Option<Cgroup>) -> Result<()> {
+    let tells = |op| compat::struct_has_field("sched_ext_ops", op).unwrap_or(false);
+    let flat = match asked {
+        Some(Cgroup::Off) => false,
+        Some(Cgroup::Flat) if !tells("cgroup_init") => bail!(
+            "--cgroup flat: this kernel tells schedulers nothing of cgroups: \
+             boot one built with CONFIG_EXT_GROUP_SCHED"
+        ),
+        _ => tells("cgroup_init"),
+    };
+    let rodata = open
+        .maps
+        .rodata_data
+        .as_mut()
+        .context("the program has no .rodata")?;
+    rodata.cgroup_flat = flat;
+    rodata.cgroup_poll_idle = flat && !tells("cgroup_set_idle");
+
+    let ops = open.struct_ops.heddle_ops_mut();
+    if flat {
+        ops.flags |= compat::read_enum("scx_ops_flags", "SCX_OPS_HAS_CGROUP_WEIGHT").unwrap_or(0);
+    } else {
+        ops.runnable = ptr::null_mut();
+        ops.quiescent = ptr::null_mut();
+        ops.cgroup_init = ptr::null_mut();
+        ops.cgroup_exit = ptr::null_mut();
+        ops.cgroup_set_weight = ptr::null_mut();
+    }
+    if !flat || !tells("cgroup_set_idle") {
+        ops.cgroup_set_idle = ptr::null_mut();
+    }
     Ok(())
 }
 

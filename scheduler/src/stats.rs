@@ -97,6 +97,8 @@ counters! {
     wakeq_stale,
     #[stat(desc = "References dropped: the wakee may not run on the CPU that took it")]
     wakeq_barred,
+    #[stat(desc = "Wakeups in a cgroup without a slot, counted to an ancestor")]
+    group_overflow,
 }
 
 /// The server's side of the channel between it and the scheduler's loop.

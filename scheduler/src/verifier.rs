@@ -17,7 +17,8 @@ use libbpf_rs::{Object, Program};
 /// The kernel does not tell about the programs just loaded.
 pub fn log_costs(object: &Object) -> Result<()> {
     let mut names = HashMap::new();
-    for program in object.progs() {
+    // Callbacks that this kernel does not know, or that are off, are not loaded.
+    for program in object.progs().filter(|program| program.autoload()) {
         let id = Program::id_from_fd(program.as_fd()).context("cannot query a loaded program")?;
         // The kernel's own copy of the name is cut to 15 characters.
         names.insert(id, program.name().to_string_lossy().into_owned());

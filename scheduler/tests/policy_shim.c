@@ -2,6 +2,7 @@
 /*
  * The policy headers as linkable functions, for tests/policy.rs.
  */
+#include "policy/hweight.h"
 #include "policy/idle.h"
 #include "policy/lag.h"
 #include "policy/preempt.h"
@@ -27,7 +28,14 @@ EXPORT(u64, vt_delta, (u64 delta, u64 inv), (delta, inv))
 EXPORT(u64, vt_key, (u64 vt, u32 cpu), (vt, cpu))
 EXPORT(u64, vt_of_key, (u64 key), (key))
 EXPORT(u32, cpu_of_key, (u64 key), (key))
-EXPORT(u64, lag_clamp, (u64 vt, u64 clock, u64 slice_vt), (vt, clock, slice_vt))
+EXPORT(u64, lag_clamp, (u64 vt, u64 clock, u64 credit_vt, u64 slice_vt),
+       (vt, clock, credit_vt, slice_vt))
+EXPORT(u64, group_scale, (u64 parent_scale, u64 load, u64 weight),
+       (parent_scale, load, weight))
+EXPORT(u64, hot_scale, (u64 scale), (scale))
+EXPORT(u64, hot_inv, (u64 inv, u64 scale, u64 inv_max), (inv, scale, inv_max))
+EXPORT(u64, load_average, (u64 average, u64 sum), (average, sum))
+EXPORT(u64, lightest_inv, (u64 total, u32 cpus), (total, cpus))
 EXPORT(u64, frame_offset, (u64 clock, u64 offset, u64 other, u64 drift),
        (clock, offset, other, drift))
 EXPORT(bool, keeps_running, (u64 prev, u64 head), (prev, head))

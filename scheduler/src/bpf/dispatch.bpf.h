@@ -15,20 +15,24 @@
 static __always_inline void dispatch_slice_end(u32 cpu, struct cpu_ctx *c,
 					       struct task_struct *prev)
 {
-	u64 vt = runq_charge(c, prev), head_vt;
-	bool yielded = c->yielded;
+	u64 vt = runq_charge(c, prev), next_vt = vt;
+	bool keep = !c->yielded;
 
 	c->yielded = false;
 	if (c->nr_queued) {
-		if (!yielded && runq_head(cpu, &head_vt) &&
-		    keeps_running(vt, head_vt)) {
-			runq_keep(c, prev, vt);
-			return;
-		}
-		if (runq_pick(cpu, c))
-			return;
+		if (!runq_head(cpu, &next_vt))
+			next_vt = vt;
+		if (keep && keeps_running(vt, next_vt))
+			next_vt = vt;
+		else
+			keep = false;
 	}
-	if (exchange(cpu, c, vt))
+	/* Groups' tasks differ so much that one elsewhere may come first. */
+	if (!cgroup_flat && !keep && runq_pick(cpu, c))
+		return;
+	if ((cgroup_flat || !c->nr_queued) && exchange(cpu, c, next_vt))
+		return;
+	if (cgroup_flat && !keep && runq_pick(cpu, c))
 		return;
 	runq_keep(c, prev, vt);
 }

@@ -33,7 +33,7 @@ static __always_inline bool preempts_curr(const struct task_struct *p, u64 vt,
 	struct contender wakee = {
 		.vt = vt,
 		.inv = task_inv(p),
-		.idle = task_is_idle_policy(p),
+		.idle = task_is_idle(p),
 		.batch = p->policy == SCHED_BATCH,
 	};
 	struct contender curr = {

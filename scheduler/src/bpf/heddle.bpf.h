@@ -41,6 +41,9 @@ struct cpu_ctx {
 	u64 curr_sum_exec;
 	u64 curr_since; /* scx_bpf_now() */
 
+	/* Inverse weight of the lightest task run since the queue was empty. */
+	u64 lightest_inv;
+
 	/*
 	 * Tasks in the queue, or more: those that leave it otherwise than by
 	 * being picked here are not subtracted until it is found empty.

@@ -22,6 +22,8 @@ enum heddle_limits {
 	/* Shared wake queues; every LLC has at least one. */
 	MAX_WAKEQS = 128,
 	CACHE_LINE = 64,
+	/* Slots for cgroups; further ones count to their ancestors (cgroup). */
+	MAX_GROUPS = 4096,
 };
 
 /* How idle CPUs are known (idle.bpf.h). */
@@ -87,4 +89,5 @@ struct cpu_stats {
 	u64 wakeq_gone;
 	u64 wakeq_stale;
 	u64 wakeq_barred;
+	u64 group_overflow;
 } __attribute__((aligned(CACHE_LINE)));

@@ -9,6 +9,8 @@
  *   heddle.bpf.h    the state of a CPU, the options
  *   topology.bpf.h  sets of CPUs by distance
  *   idle.bpf.h      idle CPUs and the search for one
+ *   cgroup.bpf.h    groups: which one a task is in, how it counts there
+ *   walk.bpf.h      groups: what each one's tasks weigh
  *   runq.bpf.h      the queue and the clock of a CPU, charging
  *   placement.bpf.h the CPU that a wakee goes to
  *   wakeq.bpf.h     the shared wake queue: the order in which wakees are pulled
@@ -20,10 +22,12 @@
 #include "heddle.bpf.h"
 #include "topology.bpf.h"
 #include "idle.bpf.h"
+#include "cgroup.bpf.h"
 #include "runq.bpf.h"
 #include "placement.bpf.h"
 #include "wakeq.bpf.h"
 #include "enqueue.bpf.h"
+#include "walk.bpf.h"
 #include "pull.bpf.h"
 #include "dispatch.bpf.h"
 #include "hotplug.bpf.h"
@@ -36,6 +40,11 @@ UEI_DEFINE(uei);
 void BPF_STRUCT_OPS(heddle_enable, struct task_struct *p)
 {
 	runq_init_task(p);
+}
+
+void BPF_STRUCT_OPS(heddle_runnable, struct task_struct *p, u64 enq_flags)
+{
+	group_join(p);
 }
 
 s32 BPF_STRUCT_OPS(heddle_select_cpu, struct task_struct *p, s32 prev_cpu,
@@ -56,12 +65,19 @@ void BPF_STRUCT_OPS(heddle_dispatch, s32 cpu, struct task_struct *prev)
 
 void BPF_STRUCT_OPS(heddle_running, struct task_struct *p)
 {
+	if (cgroup_poll_idle)
+		group_poll_idle(p);
 	runq_start(p);
 }
 
 void BPF_STRUCT_OPS(heddle_stopping, struct task_struct *p, bool runnable)
 {
 	runq_stop(p);
+}
+
+void BPF_STRUCT_OPS(heddle_quiescent, struct task_struct *p, u64 deq_flags)
+{
+	group_leave(p);
 }
 
 void BPF_STRUCT_OPS(heddle_tick, struct task_struct *p)
@@ -86,6 +102,28 @@ void BPF_STRUCT_OPS(heddle_update_idle, s32 cpu, bool idle)
 	}
 	idle_enter(cpu);
 	recheck_offers(cpu);
+}
+
+s32 BPF_STRUCT_OPS(heddle_cgroup_init, struct cgroup *cgrp,
+		   struct scx_cgroup_init_args *args)
+{
+	group_set_weight(cgrp, args->weight);
+	return 0;
+}
+
+void BPF_STRUCT_OPS(heddle_cgroup_exit, struct cgroup *cgrp)
+{
+	group_exit(cgrp);
+}
+
+void BPF_STRUCT_OPS(heddle_cgroup_set_weight, struct cgroup *cgrp, u32 weight)
+{
+	group_set_weight(cgrp, weight);
+}
+
+void BPF_STRUCT_OPS(heddle_cgroup_set_idle, struct cgroup *cgrp, bool idle)
+{
+	group_set_idle(cgrp, idle);
 }
 
 void BPF_STRUCT_OPS(heddle_cpu_online, s32 cpu)
@@ -121,7 +159,7 @@ s32 BPF_STRUCT_OPS_SLEEPABLE(heddle_init)
 		if (err)
 			return err;
 	}
-	return 0;
+	return cgroup_flat ? groups_init() : 0;
 }
 
 void BPF_STRUCT_OPS(heddle_exit, struct scx_exit_info *ei)
@@ -130,15 +168,21 @@ void BPF_STRUCT_OPS(heddle_exit, struct scx_exit_info *ei)
 }
 
 SCX_OPS_DEFINE(heddle_ops,
+	       .runnable	= (void *)heddle_runnable,
 	       .select_cpu	= (void *)heddle_select_cpu,
 	       .enqueue		= (void *)heddle_enqueue,
 	       .dispatch	= (void *)heddle_dispatch,
 	       .running		= (void *)heddle_running,
 	       .stopping	= (void *)heddle_stopping,
+	       .quiescent	= (void *)heddle_quiescent,
 	       .tick		= (void *)heddle_tick,
 	       .yield		= (void *)heddle_yield,
 	       .update_idle	= (void *)heddle_update_idle,
 	       .enable		= (void *)heddle_enable,
+	       .cgroup_init	= (void *)heddle_cgroup_init,
+	       .cgroup_exit	= (void *)heddle_cgroup_exit,
+	       .cgroup_set_weight	= (void *)heddle_cgroup_set_weight,
+	       .cgroup_set_idle	= (void *)heddle_cgroup_set_idle,
 	       .cpu_online	= (void *)heddle_cpu_online,
 	       .cpu_offline	= (void *)heddle_cpu_offline,
 	       .dump_cpu	= (void *)heddle_dump_cpu,

@@ -10,7 +10,8 @@
  *
  * A CPU whose only task has used up a slice looks whether one waits elsewhere
  * that is further behind, and if so the two change places. That is what makes
- * three hogs share two CPUs evenly.
+ * three hogs share two CPUs evenly. With groups, whose tasks differ in weight
+ * by orders of magnitude, queues of any length are compared so.
  */
 #pragma once
 
@@ -144,15 +145,17 @@ __noinline s32 slowest_queue(u32 cpu, u32 first, u32 end)
 }
 
 /*
- * @prev, alone on this CPU and at @vt, has used up its slice. If a task that
- * may run here waits in the words [first, end) and is further behind by more
- * than a slice, take it; @prev will queue here.
+ * A task has used up its slice, and the next on this CPU, it or the head of the
+ * queue, is at @vt. If a task that may run here waits in the words [first, end)
+ * and is further behind by more than a slice of the lighter of the two that
+ * would change places, take it. By less, they would change back.
  */
 static __always_inline bool exchange_within(u32 cpu, struct cpu_ctx *c, u64 vt,
 					    u32 first, u32 end)
 {
 	struct task_struct *waiter;
 	struct cpu_ctx *from;
+	u64 lighter = c->curr_inv;
 	s32 victim;
 
 	victim = slowest_queue(cpu, first, end);
@@ -163,12 +166,14 @@ static __always_inline bool exchange_within(u32 cpu, struct cpu_ctx *c, u64 vt,
 		return false;
 
 	from = cpu_ctx(victim);
-	c->offset = frame_offset(
-		c->clock, c->offset, frame_of(from, from->clock),
-		FRAME_DRIFT_SLICES * vt_delta(slice_ns, INV_NICE_0));
+	if (cgroup_flat && task_inv(waiter) > lighter)
+		lighter = task_inv(waiter);
+	c->offset = frame_offset(c->clock, c->offset,
+				 frame_of(from, from->clock),
+				 frame_drift(c, from));
 	if (!worth_exchanging(frame_of(c, vt),
 			      frame_of(from, vt_of_key(waiter->scx.dsq_vtime)),
-			      vt_delta(slice_ns, c->curr_inv)))
+			      vt_delta(slice_ns, lighter)))
 		return false;
 	return pull_from(victim);
 }

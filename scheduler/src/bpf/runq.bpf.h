@@ -14,6 +14,7 @@
 #pragma once
 
 #include "heddle.bpf.h"
+#include "cgroup.bpf.h"
 #include "idle.bpf.h"
 #include "topology.bpf.h"
 
@@ -25,9 +26,17 @@ static __always_inline u64 frame_of(const struct cpu_ctx *c, u64 vt)
 
 static __always_inline u64 task_inv(const struct task_struct *p)
 {
-	if (task_is_idle_policy(p))
-		return INV_IDLE;
-	return nice_inv[nice_index(p->static_prio)];
+	u64 inv = INV_IDLE;
+
+	if (!task_is_idle_policy(p))
+		inv = nice_inv[nice_index(p->static_prio)];
+	return cgroup_flat ? group_inv(p, inv) : inv;
+}
+
+/* Does @p yield to all that are not so? */
+static __always_inline bool task_is_idle(const struct task_struct *p)
+{
+	return task_is_idle_policy(p) || (cgroup_flat && group_is_idle(p));
 }
 
 /* Virtual time that the running task of @c has reached at @now. */
@@ -46,6 +55,37 @@ static __always_inline u64 task_slice_vt(const struct task_struct *p)
 	return vt_delta(slice_ns, task_inv(p));
 }
 
+/* The credit that @p, whose slice is @slice_vt, may bring from its sleep. */
+static __always_inline u64 task_credit_vt(const struct task_struct *p,
+					  u64 slice_vt)
+{
+	return cgroup_flat ? group_credit_vt(p, slice_vt) : slice_vt;
+}
+
+/* A slice of the lightest task that was on @c of late, in its virtual time. */
+static __always_inline u64 lightest_slice_vt(const struct cpu_ctx *c)
+{
+	return cgroup_flat ? vt_delta(slice_ns, c->lightest_inv) : 0;
+}
+
+/*
+ * How far the frames of two CPUs may be apart when a task moves between them.
+ * The slices that count are those of the lightest task concerned: with less, a
+ * difference that its single slice makes would be forgiven before the CPUs
+ * could even it out.
+ */
+static __always_inline u64 frame_drift(const struct cpu_ctx *c,
+				       const struct cpu_ctx *from)
+{
+	u64 drift = FRAME_DRIFT_SLICES * vt_delta(slice_ns, INV_NICE_0);
+	u64 here = LAG_LIGHTEST_SLICES * lightest_slice_vt(c);
+	u64 there = LAG_LIGHTEST_SLICES * lightest_slice_vt(from);
+
+	if (drift < here)
+		drift = here;
+	return drift < there ? there : drift;
+}
+
 /*
  * Bring the frame of @c, whose clock stands at @clock, within reach of that of
  * @from. An empty queue has no claims on others and takes over their frame.
@@ -55,8 +95,8 @@ static __always_inline void align_frame(struct cpu_ctx *c, u64 clock,
 {
 	u64 drift = 0;
 
-	if (c->nr_queued)
-		drift = FRAME_DRIFT_SLICES * vt_delta(slice_ns, INV_NICE_0);
+	if (c->nr_queued || (cgroup_flat && c->running))
+		drift = frame_drift(c, from);
 	c->offset = frame_offset(clock, c->offset, frame_of(from, from->clock),
 				 drift);
 }
@@ -82,7 +122,10 @@ static __always_inline u64 task_vt_on(const struct task_struct *p, u32 cpu,
 static __always_inline u64 wakee_vt(const struct task_struct *p, u32 cpu,
 				    struct cpu_ctx *c, u64 clock)
 {
-	return lag_clamp(task_vt_on(p, cpu, c, clock), clock, task_slice_vt(p));
+	u64 slice_vt = task_slice_vt(p);
+
+	return lag_clamp(task_vt_on(p, cpu, c, clock), clock,
+			 task_credit_vt(p, slice_vt), slice_vt);
 }
 
 /* Where a @p that was runnable all the time enters the queue of @cpu. */
@@ -90,7 +133,7 @@ static __always_inline u64 waiter_vt(const struct task_struct *p, u32 cpu,
 				     struct cpu_ctx *c)
 {
 	return lag_floor(task_vt_on(p, cpu, c, c->clock), c->clock,
-			 task_slice_vt(p));
+			 task_slice_vt(p), lightest_slice_vt(c));
 }
 
 /*
@@ -101,9 +144,11 @@ static __always_inline void bound_sleeper(struct task_struct *p)
 {
 	u64 key = p->scx.dsq_vtime;
 	const struct cpu_ctx *from = cpu_ctx(cpu_of_key(key));
+	u64 slice_vt = task_slice_vt(p);
 
 	p->scx.dsq_vtime =
-		vt_key(lag_clamp(vt_of_key(key), from->clock, task_slice_vt(p)),
+		vt_key(lag_clamp(vt_of_key(key), from->clock,
+				 task_credit_vt(p, slice_vt), slice_vt),
 		       cpu_of_key(key));
 }
 
@@ -120,6 +165,19 @@ static __always_inline void runq_init_task(struct task_struct *p)
 		cpu_ctx(cpu)->clock + vt_delta(slice_ns / 2, task_inv(p)), cpu);
 }
 
+/* @p, which is at @vt, runs from now on by the weight that it has now. */
+static __always_inline void runq_rebase(struct cpu_ctx *c,
+					const struct task_struct *p, u64 vt)
+{
+	c->clock = vt_max(c->clock, vt);
+	c->curr_vt = vt;
+	c->curr_inv = task_inv(p);
+	c->curr_sum_exec = p->se.sum_exec_runtime;
+	c->curr_since = scx_bpf_now();
+	if (cgroup_flat && c->curr_inv > c->lightest_inv)
+		c->lightest_inv = c->curr_inv;
+}
+
 /* ops.running: @p starts on this CPU. */
 static __always_inline void runq_start(struct task_struct *p)
 {
@@ -127,13 +185,9 @@ static __always_inline void runq_start(struct task_struct *p)
 	struct cpu_ctx *c = cpu_ctx(cpu);
 	u64 vt = waiter_vt(p, cpu, c);
 
-	c->clock = vt_max(c->clock, vt);
-	c->curr_vt = vt;
-	c->curr_inv = task_inv(p);
-	idle_note_running(cpu, c, task_is_idle_policy(p));
-	c->curr_idle = task_is_idle_policy(p);
-	c->curr_sum_exec = p->se.sum_exec_runtime;
-	c->curr_since = scx_bpf_now();
+	runq_rebase(c, p, vt);
+	idle_note_running(cpu, c, task_is_idle(p));
+	c->curr_idle = task_is_idle(p);
 	c->running = true;
 	c->handoff = false;
 }
@@ -178,6 +232,7 @@ static __always_inline void runq_insert(struct task_struct *p, u32 cpu,
 static __always_inline void runq_mark_empty(u32 cpu, struct cpu_ctx *c)
 {
 	c->nr_queued = 0;
+	c->lightest_inv = 0;
 	if (c->offered) {
 		c->offered = false;
 		withdraw(cpu);
@@ -219,6 +274,9 @@ static __always_inline void runq_keep(struct cpu_ctx *c,
 				      struct task_struct *prev, u64 vt)
 {
 	prev->scx.slice = slice_ns;
-	c->clock = vt_max(c->clock, vt);
+	if (cgroup_flat)
+		runq_rebase(c, prev, vt);
+	else
+		c->clock = vt_max(c->clock, vt);
 	count(kept);
 }

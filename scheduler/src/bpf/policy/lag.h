@@ -18,6 +18,13 @@
 #define LAG_WAITING_SLICES 4
 
 /*
+ * The same in slices of the lightest task that it competes with. Queues differ
+ * by that much before CPUs even them out, so a heavy task that moves between
+ * them brings as much, though it be many slices of its own.
+ */
+#define LAG_LIGHTEST_SLICES 4
+
+/*
  * How far two CPUs' clocks may drift apart before the difference is forgiven.
  * It is the bound of the credit that one CPU's tasks may hold over another's.
  */
@@ -25,20 +32,29 @@
 
 /*
  * Virtual time at which a task of @vt that slept enters a queue whose clock is
- * at @clock. @slice_vt: the task's slice in its own virtual time.
+ * at @clock. @slice_vt: the task's slice in its own virtual time; @credit_vt:
+ * the same or less, where its credit is not its own alone (hweight.h).
  */
-static inline u64 lag_clamp(u64 vt, u64 clock, u64 slice_vt)
+static inline u64 lag_clamp(u64 vt, u64 clock, u64 credit_vt, u64 slice_vt)
 {
-	u64 oldest = clock - LAG_CREDIT_SLICES * slice_vt;
+	u64 oldest = clock - LAG_CREDIT_SLICES * credit_vt;
 	u64 newest = clock + LAG_DEBT_SLICES * slice_vt;
 
 	return vt_min(vt_max(vt, oldest), newest);
 }
 
-/* The same for a task that was runnable all the time: its debt is real. */
-static inline u64 lag_floor(u64 vt, u64 clock, u64 slice_vt)
+/*
+ * The same for a task that was runnable all the time: its debt is real.
+ * @lightest_vt: the slice of the lightest task around, in that one's virtual
+ * time.
+ */
+static inline u64 lag_floor(u64 vt, u64 clock, u64 slice_vt, u64 lightest_vt)
 {
-	return vt_max(vt, clock - LAG_WAITING_SLICES * slice_vt);
+	u64 credit = LAG_WAITING_SLICES * slice_vt;
+
+	if (credit < LAG_LIGHTEST_SLICES * lightest_vt)
+		credit = LAG_LIGHTEST_SLICES * lightest_vt;
+	return vt_max(vt, clock - credit);
 }
 
 /*

@@ -1,0 +1,214 @@
+"""The CPU controller of scx_heddle, seen on a real kernel: what groups get, by the kernel's own accounts."""
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from heddle_lab.job import CgroupSet, Read, SchedulerCommand, SchedulerStart, SchedulerStop, Sleep, Step, WaitStep
+from heddle_lab.results import Results
+from tests.conftest import Boot
+
+HEDDLE = "scx_heddle"
+PROGRAM = "/usr/local/bin/scx_heddle"
+CGROUPS = "/sys/fs/cgroup"
+MS = 1_000_000
+
+WARMUP_MS = 1000
+WINDOW_MS = 1000
+WINDOWS = 2
+
+SHARE_ERROR = 0.02
+"""of the time of the CPUs, in each window; to become 0.01: heavy tasks still lose a little when they change CPUs"""
+
+SLOW = """
+name = "slow"
+summary = "CPUs of a tenth of the usual speed"
+source = "shares need virtual seconds of busy CPUs, and those cost instructions"
+memory_mib = 1024
+topology = {{ {topology} }}
+clock = {{ speed = 10 }}
+"""
+
+
+def slow(folder: Path, topology: str) -> str:
+    """Write a machine whose virtual seconds are cheap; return its path."""
+    machine = folder / "slow.toml"
+    machine.write_text(SLOW.format(topology=topology))
+    return str(machine)
+
+
+@dataclass(frozen=True)
+class Hogs:
+    """Threads that want all they can get, in a group."""
+
+    group: str
+    threads: int = 1
+    cpus: str | None = None
+
+
+@dataclass(frozen=True)
+class Contest:
+    """Loads in groups, and what share of the CPU time each group is to get."""
+
+    name: str
+    loads: list[Hogs]
+    ideal: Mapping[str, float]
+    weights: Mapping[str, int] = field(default_factory=dict)
+    settings: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    """(group, file) -> value"""
+    cpus: str = "1-2"
+
+    def path(self, group: str) -> str:
+        return f"{self.name}/{group}"
+
+    def set(self, group: str, file: str, value: str, when: str = "") -> Step:
+        action = CgroupSet(cgroup=self.path(group), file=file, value=value)
+        return Step(name=f"{self.name}: {group} {file} {value}{when}", action=action)
+
+    def read(self, window: int) -> Iterable[Step]:
+        for group in self.ideal:
+            action = Read(path=f"{CGROUPS}/{self.path(group)}/cpu.stat")
+            yield Step(name=f"{self.name}: {group} {window}", action=action)
+
+    def window(self, number: int) -> list[Step]:
+        sleep = Step(name=f"{self.name}: window {number}", action=Sleep(ns=WINDOW_MS * MS))
+        return [sleep, *self.read(number)]
+
+    def steps(self) -> list[Step]:
+        """Start the loads, let them settle, read the groups' CPU times at the ends of the windows."""
+        for_ms = WARMUP_MS + WINDOWS * WINDOW_MS + 200
+        steps = [self.set(group, "cpu.weight", str(weight)) for group, weight in self.weights.items()]
+        steps += [self.set(group, file, value) for (group, file), value in self.settings.items()]
+        for number, load in enumerate(self.loads):
+            argv = ["heddle-load", "spin", "--threads", str(load.threads), "--for-ms", str(for_ms)]
+            argv += ["--cpus", load.cpus or self.cpus]
+            name = f"{self.name}: load {number}"
+            steps.append(Step(name=name, argv=argv, cgroup=self.path(load.group), background=True))
+        steps += [Step(name=f"{self.name}: settle", action=Sleep(ns=WARMUP_MS * MS)), *self.read(0)]
+        for number in range(1, WINDOWS + 1):
+            steps += self.window(number)
+        for number in range(len(self.loads)):
+            name = f"{self.name}: load {number}"
+            steps.append(Step(name=f"wait for {name}", action=WaitStep(step=name)))
+        return steps
+
+    def usage_ns(self, results: Results, group: str, window: int) -> int:
+        """CPU time of a group until the end of a window, by the kernel's account."""
+        text = results.step(f"{self.name}: {group} {window}").stdout
+        found = re.search(r"^usage_usec (\d+)$", text, re.MULTILINE)
+        assert found is not None, text
+        return 1000 * int(found[1])
+
+    def errors(self, results: Results) -> dict[str, float]:
+        """Return each group's largest deviation from its share in any window."""
+        worst = dict.fromkeys(self.ideal, 0.0)
+        for window in range(1, WINDOWS + 1):
+            got = {
+                group: self.usage_ns(results, group, window) - self.usage_ns(results, group, window - 1)
+                for group in self.ideal
+            }
+            total = sum(got.values())
+            for group, ideal in self.ideal.items():
+                worst[group] = max(worst[group], got[group] / total - ideal, ideal - got[group] / total, key=abs)
+        return worst
+
+
+@dataclass(frozen=True)
+class Alternating(Contest):
+    """The groups' weights change places every 100 ms."""
+
+    def window(self, number: int) -> list[Step]:
+        steps: list[Step] = []
+        for turn in range(WINDOW_MS // 100):
+            for group, weight in zip(("a", "b"), ((100, 300), (300, 100))[turn % 2], strict=True):
+                steps.append(self.set(group, "cpu.weight", str(weight), f" in {number}.{turn}"))
+            name = f"{self.name}: {number}.{turn}"
+            steps.append(Step(name=name, action=Sleep(ns=100 * MS)))
+        return [*steps, *self.read(number)]
+
+
+def judge(results: Results, contests: Iterable[Contest]) -> None:
+    """Compare all contests with their ideals; name every group that is off."""
+    errors = {contest.name: contest.errors(results) for contest in contests}
+    off = {name: worst for name, worst in errors.items() if max(map(abs, worst.values())) > SHARE_ERROR}
+    assert not off
+
+
+HALF = {"a": 0.5, "b": 0.5}
+
+SMALL = [
+    Contest(
+        "one-to-two",
+        [Hogs("a", 4), Hogs("b", 4)],
+        {"a": 1 / 3, "b": 2 / 3},
+        {"a": 100, "b": 200},
+        cpus="0-3",
+    ),
+    Contest(
+        "one-to-ten-thousand",
+        [Hogs("a", 2), Hogs("b", 2)],
+        {"a": 1 / 10_001, "b": 10_000 / 10_001},
+        {"a": 1, "b": 10_000},
+    ),
+    Contest(
+        "three-deep",
+        [Hogs("a/x/y", 2), Hogs("a/z", 3), Hogs("b", 1)],
+        {"a/x": 0.25 * 2 / 3, "a/z": 0.25 / 3, "b": 0.75},
+        {"a": 100, "b": 300, "a/x": 200, "a/z": 100, "a/x/y": 7},
+        cpus="1",
+    ),
+    Contest(
+        "eight-deep",
+        [Hogs("a/1/2/3/4/5/6/7", 3), Hogs("b", 2)],
+        {"a": 0.25, "b": 0.75},
+        {"a": 100, "b": 300, "a/1": 10_000, "a/1/2": 1, "a/1/2/3/4/5": 10_000},
+    ),
+    Contest("confined", [Hogs("a", 8, cpus="1-2"), Hogs("b", 8)], HALF, cpus="0-3"),
+    Alternating("alternating", [Hogs("a", 2), Hogs("b", 3)], HALF),
+]
+
+
+def test_groups_get_their_shares(boot: Boot, tmp_path: Path) -> None:
+    machine = slow(tmp_path, "cores = 4")
+    results = boot([step for contest in SMALL for step in contest.steps()], machine=machine, sched=HEDDLE)
+    judge(results.check(), SMALL)
+
+
+def test_threads_do_not_make_a_share(boot: Boot, tmp_path: Path) -> None:
+    """Equal groups of 128 and 256 threads: 1:1, not the 1:3 of weights per CPU that is in use."""
+    contest = Contest("crowds", [Hogs("a", 128), Hogs("b", 256)], HALF, cpus="0-15")
+    results = boot(contest.steps(), machine=slow(tmp_path, "dies = 2, cores = 8"), sched=HEDDLE)
+    judge(results.check(), [contest])
+
+
+DEPTHS = (0, 1, 3, 5, 8)
+ROUND_TRIPS = 3000
+
+MOST_OVERHEAD = 1.10
+"""instructions of a wakeup and a switch, flat against off; to become 1.02"""
+
+
+def pingpong(scheduler: str, depth: int) -> Step:
+    name = f"{scheduler} {depth}"
+    argv = ["heddle-load", "pingpong", "--count", str(ROUND_TRIPS), "--cpus", "1"]
+    return Step(name=name, argv=argv, cgroup="/".join([f"deep{depth}"] * depth) or None)
+
+
+def test_groups_cost_little(boot: Boot, record_property: Callable[[str, object], None]) -> None:
+    """Two tasks on one CPU wake each other; an instruction is a nanosecond. Beside it, the kernel's own."""
+    steps = [Step(name="stop", action=SchedulerStop()), *(pingpong("eevdf", depth) for depth in DEPTHS)]
+    for mode in ("off", "flat"):
+        command = SchedulerCommand(name=mode, argv=[PROGRAM, "--cgroup", mode])
+        steps.append(Step(name=f"start {mode}", action=SchedulerStart(scheduler=command)))
+        steps += [pingpong(mode, depth) for depth in DEPTHS]
+        steps.append(Step(name=f"stop {mode}", action=SchedulerStop()))
+    results = boot(steps, sched=HEDDLE).check()
+    cost = {
+        mode: [json.loads(results.step(f"{mode} {depth}").stdout)["one_way_ns"] for depth in DEPTHS]
+        for mode in ("eevdf", "off", "flat")
+    }
+    record_property(f"instructions per wakeup and switch at depths {DEPTHS} on {boot.kernel}", cost)
+    for off, flat in zip(cost["off"], cost["flat"], strict=True):
+        assert flat <= MOST_OVERHEAD * off

@@ -1,0 +1,346 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * The CPU controller on the flat queues: weights of groups.
+ *
+ * Tasks are queued one by one, whatever group they are in; the tree of groups
+ * only decides what each task weighs (policy/hweight.h). The work is divided
+ * by how often it happens:
+ *
+ *   - a task wakes or sleeps: its weight is added to its group's load, or
+ *     subtracted. The load is striped by LLC, and no level above is touched;
+ *   - a task starts to run or is queued: its weight is multiplied by its
+ *     group's scale;
+ *   - about every millisecond, once for the machine, a timer walks the groups
+ *     that are active and computes their scales (walk.bpf.h).
+ *
+ * A group's slot is the number of its css, which the kernel hands out densely
+ * from the lowest free one on: a task finds its group by two loads. 1 is the
+ * root; autogroups are all 0 and count as the root does. A group beyond the
+ * last slot is none of its own: its tasks count to the nearest ancestor that
+ * has a slot.
+ */
+#pragma once
+
+#include "heddle.bpf.h"
+#include "policy/hweight.h"
+#include "topology.bpf.h"
+
+/* Options; the loader sets them before the program is loaded. */
+const volatile bool cgroup_flat;
+/* This kernel does not tell of changes of cpu.idle (ops.cgroup_set_idle). */
+const volatile bool cgroup_poll_idle;
+
+#define ROOT_GROUP 1
+#define GROUP_STRIPES 8
+#define GROUP_LEVELS 64 /* the root's is 0; deeper groups share the last */
+
+/* Time from one walk to the next. */
+#define WALK_NS 1000000ULL
+
+struct group_stripe {
+	u64 load; /* sum of the weights of runnable tasks, modulo 2^64 */
+} __attribute__((aligned(CACHE_LINE)));
+
+struct group {
+	/* What the hot path reads. */
+	u64 scale; /* HOT_SCALE_SHIFT */
+	u64 credit_inv; /* inverse weight of the ancestor below the root */
+	u64 serial; /* css.serial_nr of the group that is walked here, or 0 */
+	bool idle; /* the group or one above it has cpu.idle set */
+
+	/* Settings. */
+	bool own_idle;
+	u64 weight;
+
+	/* The walk's. */
+	u64 walk_scale; /* SCALE_SHIFT */
+	u64 load; /* averaged */
+	u64 children; /* weights of the children that are active */
+	u32 parent;
+	u16 level;
+	u16 quiet; /* walks since a task was runnable */
+
+	struct group_stripe stripes[GROUP_STRIPES];
+} __attribute__((aligned(CACHE_LINE)));
+
+struct group groups[MAX_GROUPS];
+
+/* Which groups are walked: a bitmap a level, and a sum of each and of all. */
+struct group_level {
+	u64 words; /* which words are not zero */
+	u64 groups[MAX_GROUPS / 64];
+} group_levels[GROUP_LEVELS];
+u64 walked_levels;
+
+/* Inverse of the least weight that a task may have now. */
+u64 inv_max = ~0ULL;
+
+struct group_walker {
+	struct bpf_timer timer;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct group_walker);
+} group_walkers SEC(".maps");
+
+/* The timer is set or its callback runs. */
+u32 walk_armed;
+
+static __always_inline struct group *group_at(u32 id)
+{
+	/* Where the compiler knows the range, it drops the mask. */
+	barrier_var(id);
+	return &groups[id & (MAX_GROUPS - 1)];
+}
+
+/* The slot of the nearest group above @tg that has one. */
+static __noinline u32 ancestor_id(const struct task_group *tg)
+{
+	u32 level;
+
+	bpf_for(level, 0, GROUP_LEVELS) {
+		tg = tg->parent;
+		if (!tg)
+			break;
+		if ((u32)tg->css.id < MAX_GROUPS)
+			return tg->css.id;
+	}
+	return ROOT_GROUP;
+}
+
+/* The slot that the tasks of @tg are counted to. */
+static __always_inline u32 group_id(const struct task_group *tg)
+{
+	u32 id = tg->css.id;
+
+	return id < MAX_GROUPS ? id : ancestor_id(tg);
+}
+
+static __always_inline struct group *group_of(const struct task_struct *p)
+{
+	return group_at(group_id(p->sched_task_group));
+}
+
+static __always_inline u64 task_weight(const struct task_struct *p)
+{
+	if (task_is_idle_policy(p))
+		return WEIGHT_IDLE;
+	return nice_weight[nice_index(p->static_prio)];
+}
+
+/* Inverse weight of @p on the flat queue; @inv is that in its group. */
+static __always_inline u64 group_inv(const struct task_struct *p, u64 inv)
+{
+	return hot_inv(inv, group_of(p)->scale, inv_max);
+}
+
+/* Does @p yield to all others because of its group? */
+static __always_inline bool group_is_idle(const struct task_struct *p)
+{
+	return group_of(p)->idle;
+}
+
+/*
+ * Virtual time that @p may have saved up over its sleep, in its own virtual
+ * time. Credit belongs to the group as much as to the task: a hundred tasks of
+ * one group, woken together, may not each come a slice before the others by
+ * their own light weight.
+ */
+static __always_inline u64 group_credit_vt(const struct task_struct *p,
+					   u64 slice_vt)
+{
+	u64 group_slice_vt = vt_delta(slice_ns, group_of(p)->credit_inv);
+
+	return group_slice_vt < slice_vt ? group_slice_vt : slice_vt;
+}
+
+/* Number of the lowest bit that is set; there is one. */
+static __always_inline u32 first_bit(u64 bits)
+{
+	u32 bit = __builtin_ctzll(bits);
+
+	/* The compiler knows the range and drops the mask; verifiers do not. */
+	barrier_var(bit);
+	return bit & 63;
+}
+
+/* Start the timer unless it runs. */
+static __always_inline void walk_arm(u64 delay_ns)
+{
+	struct group_walker *walker;
+	u32 key = 0;
+
+	if (__sync_lock_test_and_set(&walk_armed, 1))
+		return;
+	walker = bpf_map_lookup_elem(&group_walkers, &key);
+	if (walker)
+		bpf_timer_start(&walker->timer, delay_ns, 0);
+}
+
+static __always_inline struct group_level *level_at(u32 number)
+{
+	barrier_var(number);
+	return &group_levels[number & (GROUP_LEVELS - 1)];
+}
+
+/* Have the group in slot @id walked. */
+static __always_inline void walk_add(u32 id)
+{
+	u32 number = group_at(id)->level, word = id / 64 % (MAX_GROUPS / 64);
+	struct group_level *level = level_at(number);
+	u64 bit = 1ULL << (id & 63);
+
+	if (*(volatile u64 *)&level->groups[word] & bit)
+		return;
+	__sync_fetch_and_or(&level->groups[word], bit);
+	__sync_fetch_and_or(&level->words, 1ULL << word);
+	__sync_fetch_and_or(&walked_levels, 1ULL << (number & 63));
+}
+
+/* Bits are cleared by the walk only, which looks again after it did so. */
+static __always_inline void walk_remove(u32 id)
+{
+	u32 number = group_at(id)->level, word = id / 64 % (MAX_GROUPS / 64);
+	struct group_level *level = level_at(number);
+
+	__sync_fetch_and_and(&level->groups[word], ~(1ULL << (id & 63)));
+	if (*(volatile u64 *)&level->groups[word])
+		return;
+	__sync_fetch_and_and(&level->words, ~(1ULL << word));
+	if (*(volatile u64 *)&level->groups[word])
+		__sync_fetch_and_or(&level->words, 1ULL << word);
+	if (*(volatile u64 *)&level->words)
+		return;
+	__sync_fetch_and_and(&walked_levels, ~(1ULL << (number & 63)));
+	if (*(volatile u64 *)&level->words)
+		__sync_fetch_and_or(&walked_levels, 1ULL << (number & 63));
+}
+
+/*
+ * A task of @tg became runnable, and its group is not walked: it has just been
+ * made, or nothing has run in it for long. So may be those above it.
+ */
+static __always_inline void group_activate(const struct task_group *tg)
+{
+	u32 child = 0, i;
+
+	bpf_for(i, 0, GROUP_LEVELS) {
+		struct group *g;
+		u32 id, level;
+
+		if (!tg)
+			break;
+		id = tg->css.id;
+		if (id >= MAX_GROUPS) {
+			tg = tg->parent;
+			continue;
+		}
+		if (child)
+			group_at(child)->parent = id;
+		if (id <= ROOT_GROUP)
+			break;
+		g = group_at(id);
+		if (g->serial == tg->css.serial_nr)
+			break;
+		level = tg->css.cgroup->level;
+		g->level = level < GROUP_LEVELS ? level : GROUP_LEVELS - 1;
+		g->own_idle = tg->idle;
+		g->quiet = 0;
+		g->serial = tg->css.serial_nr;
+		walk_add(id);
+		child = id;
+		tg = tg->parent;
+	}
+	walk_arm(WALK_NS);
+}
+
+/* ops.runnable */
+static __always_inline void group_join(const struct task_struct *p)
+{
+	const struct task_group *tg = p->sched_task_group;
+	u32 id = group_id(tg);
+	struct group *g = group_at(id);
+	u32 stripe = place_of(bpf_get_smp_processor_id())->word % GROUP_STRIPES;
+
+	__sync_fetch_and_add(&g->stripes[stripe].load, task_weight(p));
+	if (id <= ROOT_GROUP)
+		return;
+	if (tg->css.id != id)
+		count(group_overflow);
+	else if (g->serial != tg->css.serial_nr)
+		group_activate(tg);
+}
+
+/* ops.quiescent */
+static __always_inline void group_leave(const struct task_struct *p)
+{
+	u32 stripe = place_of(bpf_get_smp_processor_id())->word % GROUP_STRIPES;
+
+	__sync_fetch_and_add(&group_of(p)->stripes[stripe].load,
+			     -task_weight(p));
+}
+
+/* ops.running, on kernels that do not tell of changes. */
+static __always_inline void group_poll_idle(const struct task_struct *p)
+{
+	const struct task_group *tg = p->sched_task_group;
+	u32 id = tg->css.id;
+
+	if (id < MAX_GROUPS)
+		group_at(id)->own_idle = tg->idle;
+}
+
+/* Undo all settings of a slot. Loads are left: each task takes its own away. */
+static __always_inline void group_reset(struct group *g)
+{
+	g->scale = HOT_SCALE_ONE;
+	g->walk_scale = SCALE_ONE;
+	g->credit_inv = INV_NICE_0;
+	g->weight = WEIGHT_NICE_0;
+	g->own_idle = false;
+	g->idle = false;
+}
+
+/*
+ * The slot of @cgrp, MAX_GROUPS if it has none: a group is told of before it
+ * gets its css, but then it has the default settings, which are the slot's.
+ */
+static __always_inline u32 slot_of(struct cgroup *cgrp)
+{
+	u32 index = bpf_core_enum_value(enum cgroup_subsys_id, cpu_cgrp_id);
+	struct cgroup_subsys_state *css = NULL;
+	u32 id;
+
+	if (bpf_probe_read_kernel(&css, sizeof(css), &cgrp->subsys[index]) ||
+	    !css)
+		return MAX_GROUPS;
+	id = BPF_CORE_READ(css, id);
+	return id < MAX_GROUPS ? id : MAX_GROUPS;
+}
+
+static __always_inline void group_set_weight(struct cgroup *cgrp, u32 weight)
+{
+	u32 id = slot_of(cgrp);
+
+	if (id < MAX_GROUPS)
+		group_at(id)->weight = weight_from_cgroup(weight);
+}
+
+static __always_inline void group_set_idle(struct cgroup *cgrp, bool idle)
+{
+	u32 id = slot_of(cgrp);
+
+	if (id < MAX_GROUPS)
+		group_at(id)->own_idle = idle;
+}
+
+static __always_inline void group_exit(struct cgroup *cgrp)
+{
+	u32 id = slot_of(cgrp);
+
+	if (id < MAX_GROUPS)
+		group_reset(group_at(id));
+}

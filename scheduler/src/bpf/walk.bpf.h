@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * The walk over the groups: what a group's tasks weigh, computed by a timer.
+ *
+ * The loads of the groups that are active are summed up from the leaves to the
+ * root, then scales are computed from the root to the leaves. Sums are over all
+ * CPUs, so a group gets its share of the machine however many threads it has.
+ *
+ * A walk comes a millisecond after the one before, or as much later as keeps
+ * all of them below 1 / WALK_SHARE of a CPU. There is none while no task of a
+ * group is runnable.
+ */
+#pragma once
+
+#include "heddle.bpf.h"
+#include "cgroup.bpf.h"
+
+#define WALK_SHARE 100
+/* Walks that find nothing runnable until a group no longer is walked. */
+#define QUIET_WALKS 64
+/* ns, 1/8 of WALK_NS: out of step with what wakes up every few milliseconds. */
+#define WALK_JITTER_MASK 0x1ffffU
+
+/*
+ * Weights of the runnable tasks of @g. The stripes are read one after the
+ * other, while tasks come and go.
+ */
+static __always_inline u64 group_tasks(const struct group *g)
+{
+	u64 sum = 0;
+	u32 i;
+
+	for (i = 0; i < GROUP_STRIPES; i++)
+		sum += *(volatile u64 *)&g->stripes[i].load;
+	return (s64)sum > 0 ? sum : 0;
+}
+
+static __always_inline u64 group_weight(const struct group *g)
+{
+	return g->own_idle ? WEIGHT_IDLE : g->weight;
+}
+
+/* Bottom up: measure the load of a group. */
+static __always_inline void walk_measure(u32 id)
+{
+	struct group *g = group_at(id);
+	u64 sum = group_tasks(g) + g->children;
+
+	g->children = 0;
+	if (sum) {
+		g->load = load_average(g->load, sum);
+		g->quiet = 0;
+		group_at(g->parent)->children += group_weight(g);
+		/* It may have been found quiet just as a task came below it. */
+		if (g->parent > ROOT_GROUP)
+			walk_add(g->parent);
+		return;
+	}
+	if (++g->quiet < QUIET_WALKS)
+		return;
+	g->load = 0;
+	*(volatile u64 *)&g->serial = 0;
+	walk_remove(id);
+	/*
+	 * A task that came before the serial was cleared has not activated the
+	 * group. Its load is seen now.
+	 */
+	if (group_tasks(g))
+		walk_add(id);
+}
+
+/* Top down: what follows from it. */
+static __always_inline void walk_scale(u32 id)
+{
+	struct group *g = group_at(id);
+	const struct group *parent = group_at(g->parent);
+	u64 weight = group_weight(g);
+
+	if (!g->load)
+		return;
+	g->walk_scale = group_scale(parent->walk_scale, g->load, weight);
+	g->scale = hot_scale(g->walk_scale);
+	g->credit_inv = g->parent <= ROOT_GROUP ? weight_inv(weight)
+						: parent->credit_inv;
+	g->idle = g->own_idle || parent->idle;
+}
+
+/* Call walk_measure() or walk_scale() for the groups of a level. */
+static __always_inline void walk_level(u32 number, bool measure)
+{
+	struct group_level *level = level_at(number);
+	u64 words = *(volatile u64 *)&level->words;
+	u32 i, j;
+
+	bpf_for(i, 0, MAX_GROUPS / 64) {
+		u64 left;
+		u32 word;
+
+		if (!words)
+			break;
+		word = first_bit(words);
+		words &= words - 1;
+		left = *(volatile u64 *)&level->groups[word];
+		bpf_for(j, 0, 64) {
+			u32 id;
+
+			if (!left)
+				break;
+			id = word * 64 + first_bit(left);
+			left &= left - 1;
+			if (measure)
+				walk_measure(id);
+			else
+				walk_scale(id);
+		}
+	}
+}
+
+static __always_inline void walk_root(void)
+{
+	struct group *root = group_at(ROOT_GROUP);
+	u64 total =
+		group_tasks(root) + group_tasks(group_at(0)) + root->children;
+
+	root->children = 0;
+	inv_max = lightest_inv(total, scx_bpf_nr_cpu_ids());
+}
+
+static int walk_groups(void *map, u32 *key, struct group_walker *walker)
+{
+	u64 start = bpf_ktime_get_ns(), took;
+	u32 i;
+
+	bpf_for(i, 1, GROUP_LEVELS) {
+		u32 level = GROUP_LEVELS - i; /* deepest first */
+
+		if (walked_levels & (1ULL << (level & 63)))
+			walk_level(level, true);
+	}
+	walk_root();
+	bpf_for(i, 1, GROUP_LEVELS) {
+		if (walked_levels & (1ULL << (i & 63)))
+			walk_level(i, false);
+	}
+
+	*(volatile u32 *)&walk_armed = 0;
+	if (!*(volatile u64 *)&walked_levels) {
+		inv_max = ~0ULL;
+		return 0;
+	}
+	took = WALK_SHARE * (bpf_ktime_get_ns() - start);
+	walk_arm((took > WALK_NS ? took : WALK_NS) -
+		 (bpf_get_prandom_u32() & WALK_JITTER_MASK));
+	return 0;
+}
+
+/* ops.init, before any group is told of. */
+static __always_inline s32 groups_init(void)
+{
+	struct group_walker *walker;
+	u32 key = 0, id;
+	s32 err;
+
+	bpf_for(id, 0, MAX_GROUPS)
+		group_reset(group_at(id));
+	/* No task of the root is lighter: its credit is its own. */
+	group_at(ROOT_GROUP)->credit_inv = INV_IDLE;
+	group_at(0)->credit_inv = INV_IDLE;
+	walker = bpf_map_lookup_elem(&group_walkers, &key);
+	if (!walker)
+		return -ENOENT;
+	err = bpf_timer_init(&walker->timer, &group_walkers, CLOCK_MONOTONIC);
+	return err ?: bpf_timer_set_callback(&walker->timer, walk_groups);
+}
