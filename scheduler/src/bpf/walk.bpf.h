@@ -40,8 +40,11 @@ static __always_inline u64 group_weight(const struct group *g)
 	return g->own_idle ? WEIGHT_IDLE : g->weight;
 }
 
-/* Bottom up: measure the load of a group. */
-static __always_inline void walk_measure(u32 id)
+/*
+ * Bottom up: measure the load of a group. Global, as walk_scale(), so that the
+ * verifier looks at it once by itself and not in every turn of the loops.
+ */
+__noinline int walk_measure(u32 id)
 {
 	struct group *g = group_at(id);
 	u64 sum = group_tasks(g) + g->children;
@@ -54,10 +57,10 @@ static __always_inline void walk_measure(u32 id)
 		/* It may have been found quiet just as a task came below it. */
 		if (g->parent > ROOT_GROUP)
 			walk_add(g->parent);
-		return;
+		return 0;
 	}
 	if (++g->quiet < QUIET_WALKS)
-		return;
+		return 0;
 	g->load = 0;
 	*(volatile u64 *)&g->serial = 0;
 	walk_remove(id);
@@ -67,22 +70,24 @@ static __always_inline void walk_measure(u32 id)
 	 */
 	if (group_tasks(g))
 		walk_add(id);
+	return 0;
 }
 
 /* Top down: what follows from it. */
-static __always_inline void walk_scale(u32 id)
+__noinline int walk_scale(u32 id)
 {
 	struct group *g = group_at(id);
 	const struct group *parent = group_at(g->parent);
 	u64 weight = group_weight(g);
 
 	if (!g->load)
-		return;
+		return 0;
 	g->walk_scale = group_scale(parent->walk_scale, g->load, weight);
 	g->scale = hot_scale(g->walk_scale);
 	g->credit_inv = g->parent <= ROOT_GROUP ? weight_inv(weight)
 						: parent->credit_inv;
 	g->idle = g->own_idle || parent->idle;
+	return 0;
 }
 
 /* Call walk_measure() or walk_scale() for the groups of a level. */
