@@ -7,6 +7,7 @@ use anyhow::{Context, Result};
 use clap::{Args, ValueEnum, value_parser};
 use heddle_guest::cpulist;
 use nix::errno::Errno;
+use nix::sys::resource::{UsageWho, getrusage};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -55,6 +56,8 @@ struct Hog {
     cpu_ns: u64,
     /// Turns of 10,000 instructions.
     iterations: u64,
+    /// Switches away from it while it wanted to run on.
+    preempted: i64,
     /// The CPUs it was seen on.
     cpus: BTreeSet<u32>,
 }
@@ -77,10 +80,18 @@ pub fn run(options: &Options) -> Result<Value> {
     };
     let start = OnceLock::new(); // of the first that runs: who waits for its turn does not end later
     let hogs = team::run(options.threads as usize, prepare, |index| {
-        let (cpu_ns, iterations, cpus) = spin(start.get_or_init(clock::now) + length_ns);
-        Ok(Hog { nice: nice(index), policy: policy(index), cpu_ns, iterations, cpus })
+        let end = start.get_or_init(clock::now) + length_ns;
+        let before = preemptions()?;
+        let (cpu_ns, iterations, cpus) = spin(end);
+        let preempted = preemptions()? - before;
+        Ok(Hog { nice: nice(index), policy: policy(index), cpu_ns, iterations, preempted, cpus })
     })?;
     Ok(json!({"length_ns": length_ns, "threads": hogs}))
+}
+
+/// Returns how often the calling thread lost its CPU while it wanted to run on.
+fn preemptions() -> Result<i64> {
+    Ok(getrusage(UsageWho::RUSAGE_THREAD).context("getrusage")?.involuntary_context_switches())
 }
 
 fn spin(end: u64) -> (u64, u64, BTreeSet<u32>) {
