@@ -33,7 +33,9 @@ _POINTS = 41
 
 _NUMBER = re.compile(r"[\d/:._#-]+$")
 
-_KERNEL = re.compile(r"^(kworker|ksoftirqd|migration|rcu|kswapd|kcompactd|cpuhp|idle_inject|irq|watchdog|khugepaged)")
+_KERNEL = re.compile(
+    r"^(kworker|ksoftirqd|migration|rcu|kswapd|kcompactd|cpuhp|idle_inject|irq|watchdog|khugepaged|kdamond)"
+)
 """threads of the kernel: the replay's kernel has its own"""
 
 
@@ -168,7 +170,8 @@ def _runs_and_sleeps(line: Timeline) -> tuple[dict[int, Ints], dict[int, Ints]]:
         place = np.searchsorted(times, asleep)
         # A wakeup at the very instant of the run leaves no wait.
         wake = np.append(times, np.iinfo(np.int64).max)[place]
-        runs[pid], sleeps[pid] = spent, np.minimum(wake, again) - asleep
+        # CPUs' clocks are not that exactly one: a task may seem to run again before it slept.
+        runs[pid], sleeps[pid] = spent, np.maximum(np.minimum(wake, again) - asleep, 0)
     return runs, sleeps
 
 
@@ -242,7 +245,14 @@ value = "throughput"
 
 
 def _quantiles(ordered: Ints) -> list[int]:
-    return [int(value) for value in np.quantile(ordered, np.linspace(0, 1, _POINTS))]
+    """Return quantiles at equal steps, the last one such that draws between the last two have the tail's mean.
+
+    The maximum would not do: a single long sleep of a thousand would lengthen one draw in forty.
+    """
+    points = np.quantile(ordered, np.linspace(0, 1, _POINTS))
+    tail = ordered[ordered >= points[-2]]
+    points[-1] = 2 * tail.mean() - points[-2]
+    return [int(value) for value in points]
 
 
 def replay(recorded: Load, file: Path, box: Machine, kernel: Kernel) -> Load:

@@ -2,7 +2,7 @@
 
 use std::ffi::CString;
 use std::io;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, value_parser};
@@ -41,7 +41,7 @@ struct Group {
     nice: i32,
     /// Work between two sleeps, instructions: quantiles at equal steps, ascending.
     runs_insns: Vec<u64>,
-    /// Length of a sleep, likewise; the longest is also how long a task waits for another to wake it.
+    /// Length of a sleep, likewise; also how long a task waits for another to wake it.
     sleeps_ns: Vec<u64>,
     /// Part of the sleeps that another task ends.
     woken: f64,
@@ -66,15 +66,14 @@ struct Done {
 pub fn run(options: &Options) -> Result<Value> {
     let model: Model = serde_json::from_reader(io::stdin()).context("malformed model on stdin")?;
     model.check()?;
-    // Wakeups that found nobody asleep, by group.
-    let tokens: Vec<AtomicU32> = model.groups.iter().map(|_| AtomicU32::new(0)).collect();
+    let wakeups: Vec<Wakeups> = model.groups.iter().map(|_| Wakeups::default()).collect();
     let members: Vec<usize> =
         model.groups.iter().enumerate().flat_map(|(number, group)| vec![number; group.tasks]).collect();
     let prepare = |index: usize| model.groups[members[index]].dress();
     let length_ns = options.for_ms * 1_000_000;
     let done = team::run(members.len(), prepare, |index| {
         let mut random = Random::new(options.seed, index);
-        Ok(model.play(members[index], &tokens, &mut random, clock::now() + length_ns))
+        Ok(model.play(members[index], &wakeups, &mut random, clock::now() + length_ns))
     })?;
     let (mut runs, mut timeouts, mut late) = (0, 0, Samples::default());
     for one in done {
@@ -112,7 +111,7 @@ impl Model {
         Ok(())
     }
 
-    fn play(&self, number: usize, tokens: &[AtomicU32], random: &mut Random, end: u64) -> Done {
+    fn play(&self, number: usize, wakeups: &[Wakeups], random: &mut Random, end: u64) -> Done {
         let group = &self.groups[number];
         let mut done = Done::default();
         // Tasks begin asleep, each at a point of its own.
@@ -122,11 +121,11 @@ impl Model {
             work::execute(quantile(&group.runs_insns, random).max(work::MINIMUM));
             done.runs += 1;
             for (other, &rate) in group.wakes.iter().enumerate() {
-                (0..times(rate, random)).for_each(|_| give(&tokens[other], self.groups[other].tasks));
+                (0..times(rate, random)).for_each(|_| wakeups[other].give(self.groups[other].tasks));
             }
             if chance(group.woken, random) {
-                let patience = group.sleeps_ns[group.sleeps_ns.len() - 1];
-                done.timeouts += u64::from(!take(&tokens[number], clock::now() + patience));
+                let patience = quantile(&group.sleeps_ns, random);
+                done.timeouts += u64::from(!wakeups[number].take(clock::now() + patience));
             } else {
                 let due = clock::now() + quantile(&group.sleeps_ns, random);
                 clock::sleep_until(due);
@@ -149,27 +148,41 @@ impl Group {
     }
 }
 
-/// Wakes a sleeper, or lets the next one not fall asleep; a group never owes more wakeups than it has tasks.
-fn give(tokens: &AtomicU32, tasks: usize) {
-    let most = u32::try_from(tasks).unwrap_or(u32::MAX);
-    let more = |held| (held < most).then_some(held + 1);
-    if tokens.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).is_ok() {
-        futex::wake(tokens);
-    }
+/// The wakeups of a group: those that found nobody asleep, or less than none if sleepers did not wait for theirs.
+#[derive(Default)]
+struct Wakeups {
+    due: AtomicI32,
+    /// Moves with every wakeup: what sleepers wait on.
+    turn: AtomicU32,
 }
 
-/// Waits for a wakeup until `end`; tells whether it came.
-fn take(tokens: &AtomicU32, end: u64) -> bool {
-    loop {
-        let less = |held: u32| held.checked_sub(1);
-        if tokens.fetch_update(Ordering::AcqRel, Ordering::Acquire, less).is_ok() {
-            return true;
+impl Wakeups {
+    /// Wakes a sleeper, or lets the next one not fall asleep; a group never owes more wakeups than it has tasks.
+    fn give(&self, tasks: usize) {
+        let most = i32::try_from(tasks).unwrap_or(i32::MAX);
+        let more = |due| (due < most).then_some(due + 1);
+        if self.due.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).is_ok_and(|due| due >= 0) {
+            self.turn.fetch_add(1, Ordering::Release);
+            futex::wake(&self.turn);
         }
-        let now = clock::now();
-        if now >= end {
-            return false;
+    }
+
+    /// Waits for a wakeup until `end`; tells whether it came. One that did not is owed: else every wait that ends
+    /// early would add a wakeup to the load, and it would grow.
+    fn take(&self, end: u64) -> bool {
+        let one = |due: i32| (due > 0).then(|| due - 1);
+        loop {
+            let turn = self.turn.load(Ordering::Acquire);
+            if self.due.fetch_update(Ordering::AcqRel, Ordering::Acquire, one).is_ok() {
+                return true;
+            }
+            let now = clock::now();
+            if now >= end {
+                self.due.fetch_sub(1, Ordering::AcqRel);
+                return false;
+            }
+            futex::wait_for(&self.turn, turn, end - now);
         }
-        futex::wait_for(tokens, 0, end - now);
     }
 }
 
@@ -230,11 +243,21 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_taken_once_and_patience_ends() {
-        let tokens = AtomicU32::new(0);
-        give(&tokens, 1);
-        give(&tokens, 1);
-        assert!(take(&tokens, clock::now()));
-        assert!(!take(&tokens, clock::now() + 1_000_000));
+    fn a_wakeup_is_taken_once_and_patience_ends() {
+        let wakeups = Wakeups::default();
+        wakeups.give(1);
+        wakeups.give(1);
+        assert!(wakeups.take(clock::now()));
+        assert!(!wakeups.take(clock::now() + 1_000_000));
+    }
+
+    #[test]
+    fn a_wakeup_that_was_not_waited_for_wakes_nobody_else() {
+        let wakeups = Wakeups::default();
+        assert!(!wakeups.take(clock::now()));
+        wakeups.give(2);
+        assert!(!wakeups.take(clock::now()));
+        (0..3).for_each(|_| wakeups.give(2));
+        assert!(wakeups.take(clock::now()));
     }
 }
