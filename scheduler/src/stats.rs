@@ -45,7 +45,7 @@ macro_rules! counters {
 counters! {
     #[stat(desc = "Wakeups sent straight to an idle CPU")]
     idle_direct,
-    #[stat(desc = "Wakeups sent to a CPU that went idle just as they were being queued")]
+    #[stat(desc = "Tasks sent to an idle CPU as they were being queued: just gone idle, or of another node")]
     idle_late,
     #[stat(desc = "Tasks put on a CPU's queue")]
     queued,

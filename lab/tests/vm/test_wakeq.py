@@ -2,12 +2,13 @@
 
 import json
 import os
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from heddle_lab import tracing, vm
-from heddle_lab.job import KillStep, Step, Trace
+from heddle_lab.job import KillStep, SchedulerStop, Step, Trace
 from heddle_lab.measures import affinity, idle, missed
 from heddle_lab.measures.timeline import IDLE, Cause, Timeline
 from tests.conftest import Boot
@@ -144,3 +145,24 @@ def test_no_wakeup_is_lost_and_no_reference_outlives_its_task(boot: Boot) -> Non
     assert_accounted_for(got, queues=4)
     refused = [got[f"wakeq_{cause}"] for cause in ("pinned", "migrated", "full", "busy")]
     assert got["wakeq_offered"] + sum(refused) <= got["queued"]
+
+
+COST_OVER_EEVDF = {"6.18": 1.25, "7.3": 1.10}
+"""the bar is a tenth over the EEVDF of 7.3; that of 6.18 takes a quarter less than it"""
+
+
+def test_a_wakeup_and_a_switch_cost_what_eevdfs_do(boot: Boot, record_property: Callable[[str, object], None]) -> None:
+    """Instructions: one is 1 ns on this machine. `one`: on one CPU; `free`: on two, with the search for an idle one."""
+    cpus = {"one": ["--cpus", "1"], "free": []}
+    pairs = {
+        f"{sched} {where}": Step(name=f"{sched} {where}", argv=["heddle-load", "pingpong", "--count", "3000", *options])
+        for sched in ("scx_heddle", "eevdf")
+        for where, options in cpus.items()
+    }
+    stop = Step(name="stop", action=SchedulerStop())
+    steps = [pairs["scx_heddle one"], pairs["scx_heddle free"], stop, pairs["eevdf one"], pairs["eevdf free"]]
+    results = boot(steps, sched=HEDDLE).check()
+    insns = {name: round(json.loads(results.step(name).stdout)["one_way_ns"]) for name in pairs}
+    record_property(f"instructions per wakeup and switch on {boot.kernel}", insns)
+    for where in cpus:
+        assert insns[f"scx_heddle {where}"] <= COST_OVER_EEVDF[boot.kernel] * insns[f"eevdf {where}"]

@@ -81,9 +81,9 @@ static __always_inline bool enqueue_wakee(struct task_struct *p, u32 cpu,
 }
 
 /*
- * A CPU may idle all the same: it went idle after select_cpu looked and before
- * @p could be offered (see recheck_offers() for the other side), or @p was
- * preempted by a task that may not run there.
+ * A CPU may idle all the same: it is on another node, it went idle after
+ * select_cpu looked and before @p could be offered (see recheck_offers() for the
+ * other side), or @p was preempted by a task that may not run there.
  */
 static __always_inline bool enqueue_idle(struct task_struct *p, u32 cpu, u64 vt,
 					 u64 enq_flags)
@@ -92,7 +92,7 @@ static __always_inline bool enqueue_idle(struct task_struct *p, u32 cpu, u64 vt,
 
 	if (p->nr_cpus_allowed == 1)
 		return false;
-	idle_cpu = idle_for_waiter(p, cpu, wake_reach(0));
+	idle_cpu = idle_for_waiter(p, cpu, wait_reach());
 	if (idle_cpu < 0)
 		return false;
 	insert_local(p, SCX_DSQ_LOCAL_ON | idle_cpu, cpu, vt, enq_flags);

@@ -322,6 +322,15 @@ static __always_inline enum reach wake_reach(u64 wake_flags)
 	return sis_node ? REACH_NODE : REACH_LLC;
 }
 
+/*
+ * Rather than wait, a task goes as far as there is an idle CPU: no CPU may idle
+ * beside it. Switched off along with the search beyond the LLC.
+ */
+static __always_inline enum reach wait_reach(void)
+{
+	return sis_node ? REACH_MACHINE : REACH_LLC;
+}
+
 /* A CPU that only runs a SCHED_IDLE task, which any other @p preempts there. */
 static __always_inline s32 claim_sched_idle(const struct task_struct *p,
 					    u32 near, u64 wake_flags)
