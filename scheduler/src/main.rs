@@ -6,6 +6,7 @@ mod bpf_skel;
 mod monitor;
 mod options;
 mod preflight;
+mod ranks;
 mod scheduler;
 mod stats;
 mod topology;
@@ -41,7 +42,7 @@ fn run(options: &Options) -> Result<()> {
     let shutdown = shutdown_on_signal()?;
 
     if options.topology {
-        print!("{}", Topology::read()?);
+        print!("{}", Topology::read(&options.asym)?);
         return Ok(());
     }
     if let Some(interval) = options.monitor {

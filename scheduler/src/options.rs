@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
 
+use crate::ranks::{self, Asym};
+
 /// A sched_ext scheduler of per-CPU queues in virtual time.
 ///
 /// Runs until interrupted; the kernel's own scheduler then takes over again.
@@ -37,6 +39,20 @@ pub struct Options {
     #[arg(long, value_enum, value_name = "SWITCH", num_args = 0..=1, require_equals = true,
           default_value_t = Switch::On, default_missing_value = "on")]
     pub sis_node: Switch,
+
+    /// Which CPUs are better, where they differ: as the machine says, as none, or by a list
+    /// such as 0-15:100,16-23:60 (a higher number is faster)
+    #[arg(long, value_name = "auto|off|PRIORITIES", default_value = "auto",
+          value_parser = ranks::parse)]
+    pub asym: Asym,
+
+    /// When a running task moves to a better CPU
+    #[arg(long, value_enum, default_value_t = AsymRule::Core)]
+    pub asym_rule: AsymRule,
+
+    /// What tasks share evenly where CPUs differ in speed
+    #[arg(long, value_enum, default_value_t = Fair::Time)]
+    pub fair: Fair,
 
     /// How long a task may run while others wait, in microseconds
     #[arg(long, value_name = "US", default_value_t = 3000,
@@ -114,6 +130,24 @@ pub enum Idle {
     Scan,
     /// The kernel's masks and search
     Builtin,
+}
+
+/// When a CPU asks for a task that runs elsewhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum AsymRule {
+    /// A core that idles helps those that share one, then slower ones (Linux 6.5)
+    Core,
+    /// By the truth table of Linux 5.16 to 6.4
+    Table,
+}
+
+/// What weights are shares of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Fair {
+    /// CPU time
+    Time,
+    /// Work: time on a slower CPU counts less
+    Work,
 }
 
 /// A mechanism that can be turned off.

@@ -12,11 +12,13 @@ use anyhow::{Context, Result, bail};
 use libbpf_rs::skel::Skel;
 use libbpf_rs::{Link, OpenObject};
 use scx_utils::compat;
-use scx_utils::compat::{SCX_OPS_KEEP_BUILTIN_IDLE, SCX_OPS_SWITCH_PARTIAL};
+use scx_utils::compat::{SCX_OPS_ENQ_LAST, SCX_OPS_KEEP_BUILTIN_IDLE, SCX_OPS_SWITCH_PARTIAL};
 use scx_utils::{UserExitInfo, scx_ops_attach, scx_ops_load, scx_ops_open, uei_exited, uei_report};
 
 use crate::bpf_skel::{BpfSkel, BpfSkelBuilder, OpenBpfSkel, types};
-use crate::options::{Cgroup, Idle, Options, RunQueue, Switch, WakeQueue, WakeQueueSteal};
+use crate::options::{
+    AsymRule, Cgroup, Fair, Idle, Options, RunQueue, Switch, WakeQueue, WakeQueueSteal,
+};
 use crate::stats::{self, Counters};
 use crate::topology::{CPUS_PER_WORD, MAX_CPUS, MAX_WORDS, Topology};
 use crate::verifier;
@@ -115,6 +117,11 @@ fn configure(open: &mut OpenBpfSkel<'_>, options: &Options) -> Result<()> {
     };
     rodata.sis_node = options.sis_node == Switch::On;
     rodata.wakeq_enabled = options.wakeq == WakeQueue::Llc;
+    rodata.asym_rule = match options.asym_rule {
+        AsymRule::Core => types::asym_rule::ASYM_RULE_CORE,
+        AsymRule::Table => types::asym_rule::ASYM_RULE_TABLE,
+    };
+    rodata.fair_work = options.fair == Fair::Work;
     rodata.wakeq_steal_node = options.wakeq_steal == WakeQueueSteal::Node;
 
     // SCX_OPS_ALLOW_QUEUED_WAKEUP stays off: a wakeup by way of an interrupt of
@@ -167,7 +174,8 @@ fn set_up_groups(open: &mut OpenBpfSkel<'_>, asked: Option<Cgroup>) -> Result<()
 
 /// Tell the program where each CPU is.
 fn lay_out(open: &mut OpenBpfSkel<'_>, options: &Options) -> Result<()> {
-    let layout = Topology::read()?.layout(options.wakeq_shard as usize)?;
+    let topology = Topology::read(&options.asym)?;
+    let layout = topology.layout(options.wakeq_shard as usize)?;
     let rodata = open
         .maps
         .rodata_data
@@ -175,6 +183,7 @@ fn lay_out(open: &mut OpenBpfSkel<'_>, options: &Options) -> Result<()> {
         .context("the program has no .rodata")?;
 
     rodata.nr_words = layout.words as u32;
+    rodata.asym_enabled = topology.ranks().is_some();
     rodata.has_smt = layout
         .places
         .iter()
@@ -187,6 +196,8 @@ fn lay_out(open: &mut OpenBpfSkel<'_>, options: &Options) -> Result<()> {
             core: place.core,
             word: place.word as u16,
             bit: place.bit as u16,
+            class: place.class as u16,
+            capacity: place.capacity,
             llc_cpus: place.llc_cpus as u16,
             llc_first: place.llc.start as u16,
             llc_end: place.llc.end as u16,
@@ -197,12 +208,21 @@ fn lay_out(open: &mut OpenBpfSkel<'_>, options: &Options) -> Result<()> {
             llc_wakeq_end: place.llc_wakeqs.end as u16,
             node_wakeq_first: place.node_wakeqs.start as u16,
             node_wakeq_end: place.node_wakeqs.end as u16,
+            ..Default::default() // padding
         };
         cpu_at[place.word * CPUS_PER_WORD + place.bit] = place.cpu as u16;
         let word = &mut words[place.word];
         word.core_starts |= place.core & place.core.wrapping_neg();
         word.core_ends |= 1 << place.core.ilog2();
         word.nr_cpus += 1;
+        for slower in &mut word.slower[..place.class] {
+            *slower |= 1 << place.bit;
+        }
+    }
+    if let Some(ranks) = topology.ranks() {
+        log::info!("CPUs differ: priorities from {}", ranks.source);
+        // Without a slice, the task that is asked for is enqueued, even alone.
+        open.struct_ops.heddle_ops_mut().flags |= *SCX_OPS_ENQ_LAST;
     }
     Ok(())
 }

@@ -99,6 +99,20 @@ counters! {
     wakeq_barred,
     #[stat(desc = "Wakeups in a cgroup without a slot, counted to an ancestor")]
     group_overflow,
+    #[stat(desc = "Tasks placed on an idle core of the fastest class")]
+    asym_fastest,
+    #[stat(desc = "Tasks placed on an idle core of a slower class")]
+    asym_slower,
+    #[stat(desc = "Tasks placed beside a busy thread of the same core")]
+    asym_sibling,
+    #[stat(desc = "Running tasks that a CPU asked for when it went idle")]
+    asym_help,
+    #[stat(desc = "Running tasks for which a tick found a better CPU")]
+    asym_flee,
+    #[stat(desc = "Running tasks that moved to a better CPU")]
+    asym_moved,
+    #[stat(desc = "Running tasks that were asked for but may not run there")]
+    asym_refused,
 }
 
 /// The server's side of the channel between it and the scheduler's loop.

@@ -6,10 +6,13 @@
 //! the words of a NUMA node follow one another, so that an LLC, a node and the
 //! machine are each a range of words (`src/bpf/topology.bpf.h`).
 
+use std::cmp::Reverse;
 use std::fmt;
 use std::ops::Range;
 
 use anyhow::{Result, ensure};
+
+use crate::ranks::{Asym, Ranks};
 
 /// The limits of `src/bpf/intf.h`; the compiler checks them where the arrays
 /// are filled.
@@ -17,6 +20,7 @@ pub const MAX_CPUS: usize = 1024;
 pub const MAX_WORDS: usize = 64;
 pub const CPUS_PER_WORD: usize = 64;
 pub const MAX_WAKEQS: usize = 128;
+pub const NR_CLASSES: usize = 4;
 
 /// One CPU and what it shares with others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,10 +31,11 @@ pub struct Cpu {
     pub node: usize,
 }
 
-/// All CPUs, by node, LLC and core.
+/// All CPUs, by node, LLC, priority and core.
 #[derive(Clone, Debug)]
 pub struct Topology {
     cpus: Vec<Cpu>,
+    ranks: Option<Ranks>,
 }
 
 /// Where a CPU sits among the words.
@@ -39,6 +44,10 @@ pub struct Place {
     pub cpu: usize,
     pub word: usize,
     pub bit: usize,
+    /// Of its speed; the fastest are 0.
+    pub class: usize,
+    /// Its speed; the fastest have 1024.
+    pub capacity: u16,
     /// Bits of the CPUs of its core in its word. A core on the border of two
     /// words counts as two.
     pub core: u64,
@@ -64,12 +73,15 @@ pub struct Layout {
 }
 
 impl Topology {
-    /// Read the topology of this machine from sysfs.
+    /// Read the topology of this machine from sysfs, and which CPUs are better
+    /// from where `asym` says.
     ///
     /// # Errors
-    /// If sysfs cannot be read or the machine is too large.
-    pub fn read() -> Result<Self> {
+    /// If sysfs cannot be read, the machine is too large, or `asym` does not fit
+    /// it.
+    pub fn read(asym: &Asym) -> Result<Self> {
         let machine = scx_utils::Topology::new()?;
+        let ids: Vec<usize> = machine.all_cpus.keys().copied().collect();
         Self::new(
             machine
                 .all_cpus
@@ -81,15 +93,42 @@ impl Topology {
                     node: cpu.node_id,
                 })
                 .collect(),
+            Ranks::find(asym, &ids)?,
         )
     }
 
-    fn new(mut cpus: Vec<Cpu>) -> Result<Self> {
+    fn new(mut cpus: Vec<Cpu>, ranks: Option<Ranks>) -> Result<Self> {
         if let Some(cpu) = cpus.iter().find(|cpu| cpu.id >= MAX_CPUS) {
             anyhow::bail!("CPU {} is beyond the {MAX_CPUS} CPUs supported", cpu.id);
         }
-        cpus.sort_by_key(|cpu| (cpu.node, cpu.llc, cpu.core, cpu.id));
-        Ok(Self { cpus })
+        let best_of_core = |core: usize| {
+            let of = |cpu: &&Cpu| cpu.core == core;
+            let ranks = ranks.as_ref()?;
+            cpus.iter()
+                .filter(of)
+                .map(|cpu| ranks.priority(cpu.id))
+                .max()
+        };
+        let mut keyed: Vec<_> = cpus
+            .iter()
+            .map(|&cpu| {
+                (
+                    cpu.node,
+                    cpu.llc,
+                    Reverse(best_of_core(cpu.core)),
+                    cpu.core,
+                    cpu,
+                )
+            })
+            .collect();
+        keyed.sort_by_key(|&(node, llc, priority, core, cpu)| (node, llc, priority, core, cpu.id));
+        cpus = keyed.into_iter().map(|(.., cpu)| cpu).collect();
+        Ok(Self { cpus, ranks })
+    }
+
+    /// Which CPUs are better; none if all are equal.
+    pub fn ranks(&self) -> Option<&Ranks> {
+        self.ranks.as_ref()
     }
 
     /// Assign every CPU its bit, and its shared wake queue: an LLC has as many
@@ -119,6 +158,11 @@ impl Topology {
                         cpu: cpu.id,
                         word: llc_words.start + word,
                         bit: i % CPUS_PER_WORD,
+                        class: self.ranks.as_ref().map_or(0, |ranks| ranks.class(cpu.id)),
+                        capacity: self
+                            .ranks
+                            .as_ref()
+                            .map_or(1024, |ranks| ranks.capacity(cpu.id)),
                         core: seats
                             .filter(in_core)
                             .map(|j| 1 << (j % CPUS_PER_WORD))
@@ -151,13 +195,18 @@ impl Topology {
 
 impl fmt::Display for Topology {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{:>5} {:>5} {:>5} {:>5}", "node", "llc", "core", "cpu")?;
+        match &self.ranks {
+            Some(ranks) => writeln!(f, "priorities from {}", ranks.source)?,
+            None => writeln!(f, "all CPUs have the same priority")?,
+        }
+        let titles = ["node", "llc", "core", "cpu", "priority", "class"];
+        writeln!(f, "{}", titles.map(|title| format!("{title:>8}")).concat())?;
         for cpu in &self.cpus {
-            writeln!(
-                f,
-                "{:>5} {:>5} {:>5} {:>5}",
-                cpu.node, cpu.llc, cpu.core, cpu.id
-            )?;
+            let (priority, class) = self.ranks.as_ref().map_or((0, 0), |ranks| {
+                (ranks.priority(cpu.id) as usize, ranks.class(cpu.id))
+            });
+            let values = [cpu.node, cpu.llc, cpu.core, cpu.id, priority, class];
+            writeln!(f, "{}", values.map(|value| format!("{value:>8}")).concat())?;
         }
         Ok(())
     }
@@ -181,6 +230,7 @@ mod tests {
                     node: id % groups / llcs,
                 })
                 .collect(),
+            None,
         )
         .unwrap()
     }
@@ -227,7 +277,10 @@ mod tests {
             llc: id / 24,
             node: 0,
         });
-        let layout = Topology::new(cpus.collect()).unwrap().layout(10).unwrap();
+        let layout = Topology::new(cpus.collect(), None)
+            .unwrap()
+            .layout(10)
+            .unwrap();
         for place in &layout.places {
             let sibling = &layout.places[place.cpu ^ 1];
             assert_eq!(place.wakeq, sibling.wakeq);
@@ -264,6 +317,6 @@ mod tests {
             llc: 0,
             node: 0,
         };
-        assert!(Topology::new(vec![cpu]).is_err());
+        assert!(Topology::new(vec![cpu], None).is_err());
     }
 }

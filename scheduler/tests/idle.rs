@@ -12,7 +12,7 @@ mod c {
     #[link(name = "policy_shim", kind = "static")]
     unsafe extern "C" {
         pub safe fn shim_bit_from(cpus: u64, start: u32) -> u32;
-        pub safe fn shim_idle_cores(idle: u64, starts: u64, ends: u64) -> u64;
+        pub safe fn shim_whole_cores(idle: u64, starts: u64, ends: u64) -> u64;
     }
 }
 use c::*;
@@ -51,7 +51,7 @@ proptest! {
             .filter(|&&core| idle & threads(core) == threads(core))
             .map(|core| 1u64 << (core.0 + core.1 - 1))
             .sum::<u64>();
-        prop_assert_eq!(shim_idle_cores(idle & seated, starts, ends), expected);
+        prop_assert_eq!(shim_whole_cores(idle & seated, starts, ends), expected);
     }
 
     #[test]
@@ -69,7 +69,7 @@ fn pairs_of_threads_exhaustively() {
             .map(|core| 2u64 << (2 * core))
             .sum::<u64>();
         assert_eq!(
-            shim_idle_cores(idle, 0x5555, 0xaaaa) & 0xff,
+            shim_whole_cores(idle, 0x5555, 0xaaaa) & 0xff,
             expected,
             "{idle:#b}"
         );

@@ -2,6 +2,7 @@
 /*
  * The policy headers as linkable functions, for tests/policy.rs.
  */
+#include "policy/asym.h"
 #include "policy/hweight.h"
 #include "policy/idle.h"
 #include "policy/lag.h"
@@ -45,7 +46,9 @@ EXPORT(bool, wakeup_preempts,
        (const struct contender *wakee, const struct contender *curr, u64 gran),
        (wakee, curr, gran))
 EXPORT(u32, bit_from, (u64 cpus, u32 start), (cpus, start))
-EXPORT(u64, idle_cores, (u64 idle, u64 starts, u64 ends), (idle, starts, ends))
+EXPORT(u64, whole_cores, (u64 idle, u64 starts, u64 ends), (idle, starts, ends))
+EXPORT(u64, asym_helped, (enum asym_rule rule, const struct asym_view *view),
+       (rule, view))
 EXPORT(u64, wake_ref, (u32 pid, u64 key), (pid, key))
 EXPORT(u32, pid_of_ref, (u64 ref), (ref))
 EXPORT(u32, cpu_of_ref, (u64 ref), (ref))

@@ -7,6 +7,7 @@
 #pragma once
 
 #include "heddle.bpf.h"
+#include "asym.bpf.h"
 #include "idle.bpf.h"
 #include "pull.bpf.h"
 #include "runq.bpf.h"
@@ -15,10 +16,15 @@
 static __always_inline void dispatch_slice_end(u32 cpu, struct cpu_ctx *c,
 					       struct task_struct *prev)
 {
-	u64 vt = runq_charge(c, prev), next_vt = vt;
+	u64 vt = runq_charge(cpu, c, prev), next_vt = vt;
 	bool keep = !c->yielded;
 
 	c->yielded = false;
+	if (asym_is_asked(cpu)) {
+		/* Without a slice @prev is enqueued, see asym_move(). */
+		runq_pick(cpu, c);
+		return;
+	}
 	if (c->nr_queued) {
 		if (!runq_head(cpu, &next_vt))
 			next_vt = vt;
@@ -46,6 +52,7 @@ static __always_inline void dispatch_cpu(s32 cpu, struct task_struct *prev)
 		dispatch_slice_end(cpu, c, prev);
 		return;
 	}
+	asym_decline(cpu);
 	if (runq_pick(cpu, c) || pull_newidle(cpu))
 		return;
 	/* Pulling lets go of the rq lock: a pinned task may have come meanwhile. */

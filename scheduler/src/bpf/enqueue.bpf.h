@@ -6,6 +6,7 @@
 #pragma once
 
 #include "heddle.bpf.h"
+#include "asym.bpf.h"
 #include "idle.bpf.h"
 #include "runq.bpf.h"
 #include "wakeq.bpf.h"
@@ -53,7 +54,7 @@ static __always_inline bool enqueue_wakee(struct task_struct *p, u32 cpu,
 					  struct cpu_ctx *c, u64 *vt,
 					  u64 enq_flags)
 {
-	u64 curr_vt = curr_vt_at(c, scx_bpf_now());
+	u64 curr_vt = curr_vt_at(cpu, c, scx_bpf_now());
 	u64 clock = c->clock;
 
 	/* With nobody waiting, the clock is where the running task is. */
@@ -105,6 +106,25 @@ static __always_inline bool enqueue_idle(struct task_struct *p, u32 cpu, u64 vt,
 	return true;
 }
 
+/* @p, at @vt, ran on @cpu and goes to the better one that asked for it. */
+static __always_inline bool asym_move(struct task_struct *p, u32 cpu, u64 vt,
+				      u64 enq_flags)
+{
+	s32 to = asym_take_request(cpu);
+
+	if (to < 0)
+		return false;
+	if (!bpf_cpumask_test_cpu(to, p->cpus_ptr)) {
+		kick(to, 0);
+		count(asym_refused);
+		return false;
+	}
+	insert_local(p, SCX_DSQ_LOCAL_ON | to, cpu, vt, enq_flags);
+	kick(to, SCX_KICK_IDLE);
+	count(asym_moved);
+	return true;
+}
+
 /* ops.enqueue */
 static __always_inline void enqueue_task(struct task_struct *p, u64 enq_flags)
 {
@@ -125,6 +145,8 @@ static __always_inline void enqueue_task(struct task_struct *p, u64 enq_flags)
 			return;
 	} else {
 		vt = waiter_vt(p, cpu, c);
+		if (asym_move(p, cpu, vt, enq_flags))
+			return;
 	}
 	if (enqueue_idle(p, cpu, vt, enq_flags))
 		return;

@@ -8,6 +8,7 @@
 #include <scx/common.bpf.h>
 
 #include "intf.h"
+#include "policy/asym.h"
 #include "policy/idle.h"
 #include "policy/lag.h"
 #include "policy/preempt.h"
@@ -23,6 +24,7 @@
 /* Options; the loader sets them before the program is loaded. */
 const volatile u64 slice_ns = 3000000;
 const volatile u64 wakeup_granularity_ns = 1000000;
+const volatile bool fair_work; /* share work done, not time */
 
 /*
  * A CPU and its queue. The queue itself is the DSQ whose id is the CPU's
@@ -54,6 +56,7 @@ struct cpu_ctx {
 	bool offline;
 	bool running; /* a task of ours runs */
 	bool curr_idle; /* it is SCHED_IDLE */
+	bool curr_pinned; /* it may run here only */
 	bool yielded; /* it called sched_yield() */
 	bool offered; /* other CPUs may run some of what is queued */
 	bool handoff; /* a task was put past the queue and has not run yet */

@@ -29,6 +29,9 @@ const volatile bool sis_node;
 /* Cores have several threads. Set by the loader. */
 const volatile bool has_smt;
 
+/* CPUs differ in priority, and are seated in that order. Set by the loader. */
+const volatile bool asym_enabled;
+
 /* What cpu_ctx::idle says. */
 enum idle_state { STATE_BUSY, STATE_IDLE, STATE_CLAIMED };
 
@@ -179,7 +182,7 @@ static __always_inline u64 cores_of(u64 idle, u32 word,
 				    const volatile struct cpu_place *near)
 {
 	const volatile struct word_layout *layout = word_layout_of(word);
-	u64 cores = idle_cores(idle, layout->core_starts, layout->core_ends);
+	u64 cores = whole_cores(idle, layout->core_starts, layout->core_ends);
 
 	if (word == near->word && cores & near->core)
 		cores = (cores & ~near->core) | 1ULL << (near->bit & 63);
@@ -234,6 +237,23 @@ static __always_inline s32 claim_one_of(const struct task_struct *p, u64 cpus,
 }
 
 /*
+ * Where to start among @cpus of @word: at @near, for the caches. Where CPUs
+ * differ, only if none of a better class is among them; else at the best.
+ */
+static __always_inline u32 first_seat(u64 cpus, u32 word,
+				      const volatile struct cpu_place *near)
+{
+	if (!asym_enabled)
+		return near->bit;
+	if (word != near->word || !(cpus & 1ULL << (near->bit & 63)))
+		return 0;
+	return place_of(cpu_at_place(word, __builtin_ctzll(cpus)))->class <
+			       near->class
+		       ? 0
+		       : near->bit;
+}
+
+/*
  * Claim for @p a CPU such as is @sought in the words that are within @reach of
  * @near, but not nearer: in the order of the words, from that of @near on and
  * around. -ENOENT if there are no candidates at all, -EBUSY if there are, but
@@ -272,7 +292,8 @@ __noinline s32 claim_at(const struct task_struct *p __arg_trusted, u32 near,
 			continue;
 		if (sought == SOUGHT_CORE)
 			cpus = cores_of(cpus, word, at);
-		cpu = claim_one_of(p, cpus, word, at->bit, sought);
+		cpu = claim_one_of(p, cpus, word, first_seat(cpus, word, at),
+				   sought);
 		if (cpu >= 0)
 			break;
 	}

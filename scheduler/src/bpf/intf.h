@@ -22,6 +22,9 @@ enum heddle_limits {
 	/* Shared wake queues; every LLC has at least one. */
 	MAX_WAKEQS = 128,
 	CACHE_LINE = 64,
+	/* Kinds of CPU that differ in speed; of more, the last takes the rest. */
+	NR_CLASSES = 4,
+	CAPACITY_SHIFT = 10,
 	/* Slots for cgroups; further ones count to their ancestors (cgroup). */
 	MAX_GROUPS = 4096,
 };
@@ -42,6 +45,8 @@ struct cpu_place {
 	u64 core; /* bits in its word of the CPUs of its core */
 	u16 word; /* the CPU's own word */
 	u16 bit; /* its bit in the word */
+	u16 class; /* of its speed, the fastest are 0 */
+	u16 capacity; /* its speed, the fastest have 1 << CAPACITY_SHIFT */
 	u16 llc_cpus; /* CPUs of its LLC, seated without gaps from llc_first on */
 	u16 llc_first, llc_end; /* words of its LLC */
 	u16 node_first, node_end; /* words of its NUMA node */
@@ -55,6 +60,7 @@ struct word_layout {
 	u64 core_starts; /* the first CPU of each core */
 	u64 core_ends; /* the last CPU of each core */
 	u64 nr_cpus; /* they sit in the lowest bits */
+	u64 slower[NR_CLASSES]; /* those of slower classes than each */
 };
 
 /*
@@ -90,4 +96,11 @@ struct cpu_stats {
 	u64 wakeq_stale;
 	u64 wakeq_barred;
 	u64 group_overflow;
+	u64 asym_fastest;
+	u64 asym_slower;
+	u64 asym_sibling;
+	u64 asym_help;
+	u64 asym_flee;
+	u64 asym_moved;
+	u64 asym_refused;
 } __attribute__((aligned(CACHE_LINE)));

@@ -9,6 +9,7 @@
  *   heddle.bpf.h    the state of a CPU, the options
  *   topology.bpf.h  sets of CPUs by distance
  *   idle.bpf.h      idle CPUs and the search for one
+ *   asym.bpf.h      CPUs of different speed: moving what runs to a better one
  *   cgroup.bpf.h    groups: which one a task is in, how it counts there
  *   walk.bpf.h      groups: what each one's tasks weigh
  *   runq.bpf.h      the queue and the clock of a CPU, charging
@@ -22,6 +23,7 @@
 #include "heddle.bpf.h"
 #include "topology.bpf.h"
 #include "idle.bpf.h"
+#include "asym.bpf.h"
 #include "cgroup.bpf.h"
 #include "runq.bpf.h"
 #include "placement.bpf.h"
@@ -86,6 +88,7 @@ void BPF_STRUCT_OPS(heddle_tick, struct task_struct *p)
 
 	idle_tick(cpu);
 	rescue_waiting(cpu);
+	asym_tick(cpu, p);
 }
 
 bool BPF_STRUCT_OPS(heddle_yield, struct task_struct *from,
@@ -102,6 +105,7 @@ void BPF_STRUCT_OPS(heddle_update_idle, s32 cpu, bool idle)
 	}
 	idle_enter(cpu);
 	recheck_offers(cpu);
+	asym_help_others(cpu);
 }
 
 s32 BPF_STRUCT_OPS(heddle_cgroup_init, struct cgroup *cgrp,

@@ -8,6 +8,7 @@
 #pragma once
 
 #include "heddle.bpf.h"
+#include "asym.bpf.h"
 #include "idle.bpf.h"
 #include "runq.bpf.h"
 #include "topology.bpf.h"
@@ -56,6 +57,7 @@ static __always_inline s32 place_wakee(struct task_struct *p, s32 prev_cpu,
 		bound_sleeper(p);
 		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_ns, 0);
 		count(idle_direct);
+		asym_count_placement(cpu);
 		return cpu;
 	}
 	cpu = claim_sched_idle(p, prev_cpu, wake_flags);

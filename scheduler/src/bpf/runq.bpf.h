@@ -39,14 +39,20 @@ static __always_inline bool task_is_idle(const struct task_struct *p)
 	return task_is_idle_policy(p) || (cgroup_flat && group_is_idle(p));
 }
 
-/* Virtual time that the running task of @c has reached at @now. */
-static __always_inline u64 curr_vt_at(const struct cpu_ctx *c, u64 now)
+/* What @ns on @cpu count: by --fair work, less on a slower one. */
+static __always_inline u64 charged_ns(u32 cpu, u64 ns)
+{
+	return fair_work ? ns * place_of(cpu)->capacity >> CAPACITY_SHIFT : ns;
+}
+
+/* Virtual time that the running task of @cpu has reached at @now. */
+static __always_inline u64 curr_vt_at(u32 cpu, const struct cpu_ctx *c, u64 now)
 {
 	u64 since = c->curr_since;
 	/* Another CPU's clock may be ahead of ours by a few ns. */
 	u64 ran = vt_before(since, now) ? now - since : 0;
 
-	return c->curr_vt + vt_delta(ran, c->curr_inv);
+	return c->curr_vt + vt_delta(charged_ns(cpu, ran), c->curr_inv);
 }
 
 /* A slice of @p in its virtual time. */
@@ -188,16 +194,18 @@ static __always_inline void runq_start(struct task_struct *p)
 	runq_rebase(c, p, vt);
 	idle_note_running(cpu, c, task_is_idle(p));
 	c->curr_idle = task_is_idle(p);
+	c->curr_pinned = p->nr_cpus_allowed == 1;
 	c->running = true;
 	c->handoff = false;
 }
 
-/* Virtual time that @p, which runs on this CPU, has reached. */
-static __always_inline u64 runq_charge(const struct cpu_ctx *c,
+/* Virtual time that @p, which runs on this CPU, @cpu, has reached. */
+static __always_inline u64 runq_charge(u32 cpu, const struct cpu_ctx *c,
 				       const struct task_struct *p)
 {
-	return c->curr_vt +
-	       vt_delta(p->se.sum_exec_runtime - c->curr_sum_exec, c->curr_inv);
+	u64 ran = p->se.sum_exec_runtime - c->curr_sum_exec;
+
+	return c->curr_vt + vt_delta(charged_ns(cpu, ran), c->curr_inv);
 }
 
 /* ops.stopping: @p leaves this CPU. */
@@ -205,7 +213,7 @@ static __always_inline void runq_stop(struct task_struct *p)
 {
 	u32 cpu = bpf_get_smp_processor_id();
 	struct cpu_ctx *c = cpu_ctx(cpu);
-	u64 vt = runq_charge(c, p);
+	u64 vt = runq_charge(cpu, c, p);
 
 	p->scx.dsq_vtime = vt_key(vt, cpu);
 	c->running = false;

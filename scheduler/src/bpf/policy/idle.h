@@ -16,14 +16,14 @@ static inline u32 bit_from(u64 cpus, u32 start)
 }
 
 /*
- * The idle cores: of each core whose threads are all in @idle, its last
- * thread. @starts and @ends are the first and the last thread of every core.
+ * The cores whose threads are all in @cpus: of each, its last thread. @starts
+ * and @ends are the first and the last thread of every core.
  *
  * Adding a core's first bit to its bits but the last carries on to the last
  * one if, and only if, all before it are set. No sum crosses into another
  * core, so one addition asks all cores, whatever their sizes.
  */
-static inline u64 idle_cores(u64 idle, u64 starts, u64 ends)
+static inline u64 whole_cores(u64 cpus, u64 starts, u64 ends)
 {
-	return ((idle & ~ends) + starts) & idle & ends;
+	return ((cpus & ~ends) + starts) & cpus & ends;
 }

@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Asymmetric packing: which kind of CPU a task runs on, where they differ.
+ *
+ * The loader seats the CPUs of an LLC in the order of their priorities, so a
+ * search for an idle core that starts at the first seat finds the best: fast
+ * cores, then slow ones, then the second threads of cores that are busy. That
+ * is placement at wakeup and fork.
+ *
+ * A task that runs already moves when a better CPU idles (policy/asym.h). The
+ * idle CPU asks for it as it goes idle, or the tick of the busy one finds the
+ * idle CPU. Either way the idle CPU is claimed and the task, out of a slice,
+ * comes through ops.enqueue and goes there. What keeps tasks from moving about:
+ * a move always is to a better place, the task must have run for ASYM_RUN_NS, and
+ * a CPU takes part once in ASYM_INTERVAL_NS.
+ *
+ * Where all CPUs are equal the mechanism is dead code.
+ */
+#pragma once
+
+#include "heddle.bpf.h"
+#include "idle.bpf.h"
+#include "policy/asym.h"
+#include "topology.bpf.h"
+
+/* Set by the loader. */
+const volatile enum asym_rule asym_rule = ASYM_RULE_CORE;
+
+/* Short runs end sooner than a move pays. */
+#define ASYM_RUN_NS 1000000ULL
+
+/* 20 moves a second. */
+#define ASYM_INTERVAL_NS 50000000ULL
+
+struct asym_cpu {
+	u64 moved_at; /* when this CPU last gave or got a running task */
+	u32 to; /* the claimed CPU that the running task goes to, + 1, or 0 */
+} __attribute__((aligned(CACHE_LINE)));
+
+struct asym_cpu asym_cpus[MAX_CPUS];
+
+static __always_inline struct asym_cpu *asym_cpu(u32 cpu)
+{
+	return &asym_cpus[cpu & (MAX_CPUS - 1)];
+}
+
+/* Running tasks are moved by what the idle masks say. */
+static __always_inline bool asym_moves(void)
+{
+	return asym_enabled && idle_has_mask();
+}
+
+static __always_inline u64 seats_of(u32 word)
+{
+	u64 nr_cpus = word_layout_of(word)->nr_cpus;
+
+	return nr_cpus < 64 ? (1ULL << nr_cpus) - 1 : ~0ULL;
+}
+
+/* The CPUs of @word of classes slower than @class. */
+static __always_inline u64 slower_than(u32 word, u32 class)
+{
+	return word_layout_of(word)->slower[class & (NR_CLASSES - 1)];
+}
+
+/* Are other threads of the core at @at busy? */
+static __always_inline bool siblings_busy(const volatile struct cpu_place *at)
+{
+	u64 idle = word_read(word_in(idle_words, at->word));
+
+	return at->core & ~(1ULL << (at->bit & 63)) & ~idle;
+}
+
+/* What kind of place a task gets that goes to the idle @cpu. */
+static __always_inline void asym_count_placement(u32 cpu)
+{
+	const volatile struct cpu_place *at = place_of(cpu);
+
+	if (!asym_enabled)
+		return;
+	if (siblings_busy(at))
+		count(asym_sibling);
+	else if (at->class)
+		count(asym_slower);
+	else
+		count(asym_fastest);
+}
+
+static __always_inline bool asym_rested(u32 cpu, u64 now)
+{
+	return now - asym_cpu(cpu)->moved_at >= ASYM_INTERVAL_NS;
+}
+
+/* May the task that runs on @cpu be moved? */
+static __always_inline bool asym_may_give(u32 cpu, u64 now)
+{
+	const struct cpu_ctx *c = cpu_ctx(cpu);
+
+	return c->running && !c->curr_pinned && !asym_cpu(cpu)->to &&
+	       vt_before(c->curr_since + ASYM_RUN_NS, now) &&
+	       asym_rested(cpu, now);
+}
+
+/*
+ * Have the task that runs on @from come to @to, which is claimed. False if
+ * @from is asked already.
+ */
+static __always_inline bool asym_ask(u32 from, u32 to, u64 now)
+{
+	if (__sync_val_compare_and_swap(&asym_cpu(from)->to, 0, to + 1))
+		return false;
+	asym_cpu(from)->moved_at = now;
+	asym_cpu(to)->moved_at = now;
+	return true;
+}
+
+/* The CPUs of @word whose task would run better on the idle CPU at @at. */
+static __always_inline u64 asym_candidates(u32 word,
+					   const volatile struct cpu_place *at)
+{
+	const volatile struct word_layout *layout = word_layout_of(word);
+	struct asym_view view = {
+		.busy = seats_of(word) & ~word_read(word_in(idle_words, word)),
+		.slower = slower_than(word, at->class),
+		.starts = layout->core_starts,
+		.ends = layout->core_ends,
+		.smt = at->core & (at->core - 1),
+		.sibling_busy = siblings_busy(at),
+	};
+
+	return asym_helped(asym_rule, &view);
+}
+
+/*
+ * This CPU idles: ask for one of the tasks that run on @cpus of @word, of the
+ * slowest first.
+ */
+static __always_inline bool asym_ask_one_of(u64 cpus, u32 word, u32 cpu,
+					    u64 now)
+{
+	const volatile struct cpu_place *at = place_of(cpu);
+	struct cpu_word *own = word_in(idle_words, at->word);
+
+	while (cpus && can_loop) {
+		u32 bit = 63 - __builtin_clzll(cpus);
+		u32 from = cpu_at_place(word, bit);
+
+		cpus &= ~(1ULL << (bit & 63));
+		if (from == cpu || !asym_may_give(from, now))
+			continue;
+		if (!word_clear(own, at->bit))
+			return true; /* somebody sends a task here */
+		if (!asym_ask(from, cpu, now)) {
+			word_set(own, at->bit);
+			continue;
+		}
+		kick(from, SCX_KICK_PREEMPT);
+		count(asym_help);
+		return true;
+	}
+	return false;
+}
+
+/* ops.update_idle: this CPU has gone idle. Never beyond its NUMA node. */
+__noinline int asym_help_others(u32 cpu)
+{
+	const volatile struct cpu_place *at = place_of(cpu);
+	u64 now = scx_bpf_now();
+	u32 word;
+
+	if (!asym_moves() || !asym_rested(cpu, now))
+		return 0;
+	bpf_for(word, at->node_first, at->node_end) {
+		u64 cpus = asym_candidates(word, at);
+
+		if (asym_ask_one_of(cpus, word, cpu, now))
+			break;
+	}
+	return 0;
+}
+
+/* A better CPU for @p, which runs on @cpu, claimed; or negative. */
+__noinline s32 asym_claim_better(const struct task_struct *p __arg_trusted,
+				 u32 cpu)
+{
+	const volatile struct cpu_place *at = place_of(cpu);
+	bool shared = siblings_busy(at);
+	s32 better = -EBUSY;
+	u32 word;
+
+	bpf_for(word, at->node_first, at->node_end) {
+		u64 idle = word_read(word_in(idle_words, word));
+		u64 cores = cores_of(idle, word, at);
+
+		if (!shared)
+			cores &= at->class ? ~slower_than(word, at->class - 1)
+					   : 0;
+		better = claim_one_of(p, cores, word, 0, SOUGHT_CORE);
+		if (better >= 0)
+			break;
+	}
+	return better;
+}
+
+/* ops.tick: @p runs on this CPU. */
+static __always_inline void asym_tick(u32 cpu, struct task_struct *p)
+{
+	u64 now = scx_bpf_now();
+	s32 to;
+
+	if (!asym_moves() || !asym_may_give(cpu, now))
+		return;
+	to = asym_claim_better(p, cpu);
+	if (to < 0)
+		return;
+	if (!asym_ask(cpu, to, now)) {
+		kick(to, 0);
+		return;
+	}
+	p->scx.slice = 0;
+	count(asym_flee);
+}
+
+/* Is the task that runs on this CPU to go elsewhere? */
+static __always_inline bool asym_is_asked(u32 cpu)
+{
+	return asym_moves() && *(volatile u32 *)&asym_cpu(cpu)->to;
+}
+
+/* Where the task that leaves this CPU is to go: asked for once only. */
+static __always_inline s32 asym_take_request(u32 cpu)
+{
+	if (!asym_is_asked(cpu))
+		return -ENOENT;
+	return (s32)__sync_lock_test_and_set(&asym_cpu(cpu)->to, 0) - 1;
+}
+
+/* The task that was asked for has gone to sleep: let the idle CPU know. */
+static __always_inline void asym_decline(u32 cpu)
+{
+	s32 to = asym_take_request(cpu);
+
+	if (to >= 0)
+		kick(to, 0);
+}
