@@ -78,6 +78,10 @@ impl<'object> Scheduler<'object> {
                 response.send(self.counters())?;
             }
         }
+        // A busy machine may not let anybody ask in time.
+        for (name, value) in self.counters().entries() {
+            log::debug!("counted: {name} {value}");
+        }
         drop(self.link.take());
         uei_report!(&self.skel, uei)
     }

@@ -1,0 +1,118 @@
+"""Asymmetric packing, seen on a real kernel: 8 fast cores with two threads each, 8 slow cores."""
+
+import json
+import re
+
+import pytest
+
+from heddle_lab import machine
+from heddle_lab.job import Read, SchedulerCommand, SchedulerStart, SchedulerStop, Step, WaitStep, Write
+from heddle_lab.results import Results
+from tests.conftest import Boot
+
+HEDDLE = "verbose=scx_heddle -v"
+PROGRAM = "/usr/local/bin/scx_heddle"
+HYBRID = "alderlake-8p8e"
+FAST, SLOW = 8, 8
+
+FOR_MS = 100
+
+
+def hogs(number: int, name: str = "", **fields: object) -> Step:
+    argv = ["heddle-load", "spin", "--threads", str(number), "--for-ms", str(FOR_MS)]
+    return Step(name=name or f"{number} hogs", argv=argv, **fields)  # type: ignore[arg-type]  # fields of Step, by name
+
+
+def work(results: Results, step: str) -> int:
+    """Turns of the loop that all hogs of a step went through."""
+    return sum(thread["iterations"] for thread in json.loads(results.step(step).stdout)["threads"])
+
+
+def counted(results: Results) -> dict[str, int]:
+    """What the scheduler counted until it was stopped."""
+    said = results.of("scheduler")[-1]["stderr"]
+    return {name: int(value) for name, value in re.findall(r"counted: (\w+) (\d+)", said)}
+
+
+def ideal(number: int) -> float:
+    """The work of the best places: fast cores, then slow ones, then second threads; 1 is a fast core alone."""
+    box = machine.load(HYBRID)
+    slow = min(cpu.speed for cpu in box.layout()) / max(cpu.speed for cpu in box.layout())
+    second = 2 * box.clock.smt / 100 - 1
+    return min(number, FAST) + slow * min(max(number - FAST, 0), SLOW) + second * max(number - FAST - SLOW, 0)
+
+
+def test_hogs_get_the_best_places_there_are(boot: Boot) -> None:
+    """One more than there are fast cores comes to a slow one, one more than cores shares one."""
+    numbers = (1, 4, 8, 9, 12, 16, 17, 20, 24)
+    results = boot([*map(hogs, numbers), Step(name="stop", action=SchedulerStop())], machine=HYBRID, sched=HEDDLE)
+    alone = work(results.check(), "1 hogs")
+    got = {number: work(results, f"{number} hogs") / alone / ideal(number) for number in numbers}
+    assert min(got.values()) > 0.97, got
+    events = counted(results)
+    moves = events["asym_moved"]
+    assert events["asym_fastest"] > 0
+    assert events["asym_slower"] > 0
+    assert events["asym_sibling"] > 0
+    assert 0 < moves <= events["asym_help"] + events["asym_flee"]
+    assert moves < sum(numbers)  # nobody goes to and fro
+
+
+def test_equal_cpus_know_of_no_ranks(boot: Boot) -> None:
+    steps = [
+        Step(name="topology", argv=[PROGRAM, "--topology"]),
+        hogs(6),
+        Step(name="stop", action=SchedulerStop()),
+    ]
+    results = boot(steps, sched=HEDDLE).check()
+    assert results.step("topology").stdout.startswith("all CPUs have the same priority\n")
+    events = {name: value for name, value in counted(results).items() if name.startswith("asym_")}
+    assert events
+    assert set(events.values()) == {0}
+
+
+def test_the_best_cores_may_go_and_come_back(boot: Boot) -> None:
+    online = "/sys/devices/system/cpu/cpu{}/online"
+    turns = [
+        Step(name=f"CPU {cpu}: {value}", action=Write(path=online.format(cpu), value=value))
+        for value in "01"
+        for cpu in (2, 3, 4, 5)
+    ]
+    steps = [
+        hogs(8, "load", background=True),
+        *turns,
+        Step(name="wait", action=WaitStep(step="load")),
+        Step(name="state", action=Read(path="/sys/kernel/sched_ext/state")),
+    ]
+    results = boot(steps, machine=HYBRID, sched=HEDDLE).check()
+    assert results.step("state").stdout.strip() == "enabled"
+    assert results.step("load").exit == 0
+
+
+def test_a_list_overrides_what_the_machine_says(boot: Boot) -> None:
+    """On four equal CPUs, 2 and 3 are called better: that is where two hogs run."""
+    better = SchedulerCommand(name="better", argv=[PROGRAM, "--asym", "0-1:50,2-3:100"])
+    pair = ["heddle-load", "spin", "--threads", "2", "--for-ms", str(FOR_MS)]
+    steps = [
+        Step(name="stop", action=SchedulerStop()),
+        Step(name="start", action=SchedulerStart(scheduler=better)),
+        Step(name="pair", argv=pair),
+    ]
+    results = boot(steps, sched=HEDDLE).check()
+    threads = json.loads(results.step("pair").stdout)["threads"]
+    assert {thread["cpus"][-1] for thread in threads} == {2, 3}
+
+
+@pytest.mark.parametrize(
+    ("priorities", "named"),
+    [("0-3", "CPUS:PRIORITY"), ("0-3:0", "CPUS:PRIORITY"), ("0-2:5", "CPU 3"), ("0-4:5", "CPU 4")],
+)
+def test_lists_that_do_not_fit_are_refused(boot: Boot, priorities: str, named: str) -> None:
+    steps = [
+        Step(name="stop", action=SchedulerStop()),
+        Step(name="refused", argv=[PROGRAM, "--asym", priorities], expect_exit=None),
+    ]
+    refused = boot(steps, sched=HEDDLE).check().step("refused")
+    assert refused.exit in (1, 2)
+    assert named in refused.stderr
+    assert "panicked" not in refused.stderr
