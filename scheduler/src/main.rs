@@ -21,7 +21,7 @@ use anyhow::{Context, Result};
 use clap::Parser;
 
 use options::Options;
-use scheduler::Scheduler;
+use scheduler::{Ended, Scheduler};
 use topology::Topology;
 
 const NAME: &str = "scx_heddle";
@@ -63,16 +63,15 @@ fn run(options: &Options) -> Result<()> {
 }
 
 /// Schedule until a signal comes, the program fails, or the kernel ends it.
-/// The kernel may ask for a restart, for instance when CPUs came or went
-/// while the program was being loaded.
+/// Both sides may ask for a restart: the kernel, for instance, when CPUs came or
+/// went while the program was being loaded.
 fn schedule(options: &Options, shutdown: &Arc<AtomicBool>) -> Result<()> {
     loop {
         let mut object = MaybeUninit::uninit();
-        let exit = Scheduler::load(options, &mut object)?.run(shutdown)?;
-        if !exit.should_restart() || shutdown.load(Ordering::Relaxed) {
+        let ended = Scheduler::load(options, &mut object)?.run(shutdown)?;
+        if ended == Ended::Done || shutdown.load(Ordering::Relaxed) {
             return Ok(());
         }
-        log::info!("the kernel asked for a restart");
     }
 }
 

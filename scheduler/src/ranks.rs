@@ -250,6 +250,21 @@ mod tests {
     }
 
     #[test]
+    fn ranks_that_change_are_seen() {
+        let file = "cpufreq/amd_pstate_prefcore_ranking";
+        let root = devices("change", file, ["236", "231", "226", "221"]);
+        let before = Ranks::read(&root, &CPUS);
+        assert_eq!(before, Ranks::read(&root, &CPUS));
+        let after = Ranks::read(
+            &devices("change", file, ["221", "231", "226", "236"]),
+            &CPUS,
+        );
+        assert_ne!(before, after);
+        assert!(after.unwrap().priority(3) > before.unwrap().priority(3));
+        fs::remove_dir_all(root).unwrap();
+    }
+
+    #[test]
     fn nonsense_leaves_cpus_equal() {
         for (name, text) in [
             ("zero", ["0", "0", "0", "0"]),

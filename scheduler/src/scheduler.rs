@@ -6,19 +6,20 @@ use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use libbpf_rs::skel::Skel;
 use libbpf_rs::{Link, OpenObject};
 use scx_utils::compat;
 use scx_utils::compat::{SCX_OPS_ENQ_LAST, SCX_OPS_KEEP_BUILTIN_IDLE, SCX_OPS_SWITCH_PARTIAL};
-use scx_utils::{UserExitInfo, scx_ops_attach, scx_ops_load, scx_ops_open, uei_exited, uei_report};
+use scx_utils::{scx_ops_attach, scx_ops_load, scx_ops_open, uei_exited, uei_report};
 
 use crate::bpf_skel::{BpfSkel, BpfSkelBuilder, OpenBpfSkel, types};
 use crate::options::{
     AsymRule, Cgroup, Fair, Idle, Options, RunQueue, Switch, WakeQueue, WakeQueueSteal,
 };
+use crate::ranks::Asym;
 use crate::stats::{self, Counters};
 use crate::topology::{CPUS_PER_WORD, MAX_CPUS, MAX_WORDS, Topology};
 use crate::verifier;
@@ -26,11 +27,26 @@ use crate::verifier;
 /// How often the loop looks whether it should end.
 const POLL: Duration = Duration::from_millis(100);
 
+/// How often it looks whether CPUs rank differently: firmware and drivers change
+/// that with load and temperature, seldom.
+const RANK_POLL: Duration = Duration::from_secs(5);
+
 /// An attached scheduler.
 pub struct Scheduler<'object> {
     skel: BpfSkel<'object>,
     link: Option<Link>,
     stats: stats::Server,
+    asym: Asym,
+    topology: Topology,
+}
+
+/// Why a scheduler no longer runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// It was told to.
+    Done,
+    /// The machine has changed: it is to be loaded again.
+    Restart,
 }
 
 impl<'object> Scheduler<'object> {
@@ -50,7 +66,8 @@ impl<'object> Scheduler<'object> {
         )?;
         configure(&mut open, options)?;
         set_up_groups(&mut open, options.cgroup)?;
-        lay_out(&mut open, options)?;
+        let topology = Topology::read(&options.asym)?;
+        lay_out(&mut open, &topology, options.wakeq_shard as usize)?;
 
         let mut skel = scx_ops_load!(open, heddle_ops, uei)?;
         if log::log_enabled!(log::Level::Debug) {
@@ -63,19 +80,27 @@ impl<'object> Scheduler<'object> {
             skel,
             link: Some(link),
             stats,
+            asym: options.asym.clone(),
+            topology,
         })
     }
 
-    /// Answer requests for statistics until the scheduler ends or `shutdown`
-    /// is set; then detach.
+    /// Answer requests for statistics until the scheduler ends, `shutdown` is
+    /// set or the CPUs rank differently; then detach.
     ///
     /// # Errors
     /// The kernel's reason, if it ended the scheduler because of an error.
-    pub fn run(mut self, shutdown: &Arc<AtomicBool>) -> Result<UserExitInfo> {
+    pub fn run(mut self, shutdown: &Arc<AtomicBool>) -> Result<Ended> {
         let (response, request) = self.stats.channels();
-        while !shutdown.load(Ordering::Relaxed) && !uei_exited!(&self.skel, uei) {
+        let mut ranks_read = Instant::now();
+        let mut ranks_changed = false;
+        while !shutdown.load(Ordering::Relaxed) && !uei_exited!(&self.skel, uei) && !ranks_changed {
             if request.recv_timeout(POLL).is_ok() {
                 response.send(self.counters())?;
+            }
+            if ranks_read.elapsed() >= RANK_POLL {
+                ranks_read = Instant::now();
+                ranks_changed = self.topology.ranks_changed(&self.asym);
             }
         }
         // A busy machine may not let anybody ask in time.
@@ -83,7 +108,15 @@ impl<'object> Scheduler<'object> {
             log::debug!("counted: {name} {value}");
         }
         drop(self.link.take());
-        uei_report!(&self.skel, uei)
+        let exit = uei_report!(&self.skel, uei)?;
+        if ranks_changed {
+            log::info!("CPUs rank differently now");
+        } else if exit.should_restart() {
+            log::info!("the kernel asked for a restart");
+        } else {
+            return Ok(Ended::Done);
+        }
+        Ok(Ended::Restart)
     }
 
     fn counters(&self) -> Counters {
@@ -177,9 +210,8 @@ fn set_up_groups(open: &mut OpenBpfSkel<'_>, asked: Option<Cgroup>) -> Result<()
 }
 
 /// Tell the program where each CPU is.
-fn lay_out(open: &mut OpenBpfSkel<'_>, options: &Options) -> Result<()> {
-    let topology = Topology::read(&options.asym)?;
-    let layout = topology.layout(options.wakeq_shard as usize)?;
+fn lay_out(open: &mut OpenBpfSkel<'_>, topology: &Topology, wakeq_cpus: usize) -> Result<()> {
+    let layout = topology.layout(wakeq_cpus)?;
     let rodata = open
         .maps
         .rodata_data

@@ -131,6 +131,12 @@ impl Topology {
         self.ranks.as_ref()
     }
 
+    /// Are there ranks, and does the machine report others by now?
+    pub fn ranks_changed(&self, asym: &Asym) -> bool {
+        let ids: Vec<usize> = self.cpus.iter().map(|cpu| cpu.id).collect();
+        self.ranks.is_some() && Ranks::find(asym, &ids).is_ok_and(|now| now != self.ranks)
+    }
+
     /// Assign every CPU its bit, and its shared wake queue: an LLC has as many
     /// as it takes for about `wakeq_cpus` CPUs each.
     ///

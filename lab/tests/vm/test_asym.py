@@ -103,6 +103,27 @@ def test_a_list_overrides_what_the_machine_says(boot: Boot) -> None:
     assert {thread["cpus"][-1] for thread in threads} == {2, 3}
 
 
+@pytest.mark.parametrize(("fair", "share"), [("time", 0.25), ("work", 1 / 3)])
+def test_what_is_shared_fairly_is_time_or_work(boot: Boot, fair: str, share: float) -> None:
+    """One hog may run on a slow CPU only, two there and on a fast one.
+
+    Of time each gets 2/3 of a CPU, which for the first is 0.4 of the 1.6 that the two CPUs do.
+    """
+    fast, slow = 0, 16
+    spin = ["heddle-load", "spin", "--for-ms", "400"]
+    command = SchedulerCommand(name=fair, argv=[PROGRAM, "--fair", fair])
+    steps = [
+        Step(name="stop", action=SchedulerStop()),
+        Step(name="start", action=SchedulerStart(scheduler=command)),
+        Step(name="free", argv=[*spin, "--threads", "2", "--cpus", f"{fast},{slow}"], background=True),
+        Step(name="bound", argv=[*spin, "--threads", "1", "--cpus", str(slow)]),
+        Step(name="wait", action=WaitStep(step="free")),
+    ]
+    results = boot(steps, machine=HYBRID, sched=HEDDLE).check()
+    bound, free = work(results, "bound"), work(results, "free")
+    assert bound / (bound + free) == pytest.approx(share, rel=0.1)
+
+
 @pytest.mark.parametrize(
     ("priorities", "named"),
     [("0-3", "CPUS:PRIORITY"), ("0-3:0", "CPUS:PRIORITY"), ("0-2:5", "CPU 3"), ("0-4:5", "CPU 4")],

@@ -111,6 +111,18 @@ def test_pinned_tasks_never_run_elsewhere(boot: Boot) -> None:
     assert all(hit.fields["next_comm"][3] == str(hit.cpu) for hit in switches)
 
 
+def test_a_waker_of_a_hundred_keeps_none_for_itself(boot: Boot) -> None:
+    """hackbench's first process wakes all others at once: put past the queue, they would run one by one."""
+    crowd = ["hackbench", "-g", "4", "-f", "20", "-l", "10"]
+    steps = [
+        Step(name="heddle", argv=crowd),
+        Step(name="stop", action=SchedulerStop()),
+        Step(name="eevdf", argv=crowd),
+    ]
+    results = boot(steps, machine="smp-8-2llc", sched=HEDDLE).check()
+    assert results.step("heddle").elapsed_ns < 1.25 * results.step("eevdf").elapsed_ns
+
+
 def hotplug_storm(times: int) -> Step:
     """Take CPUs 2 and 3 off and bring them back, as fast as the kernel does it."""
     both = "/sys/devices/system/cpu/cpu[23]/online"

@@ -62,7 +62,12 @@ static __always_inline bool enqueue_wakee(struct task_struct *p, u32 cpu,
 		clock = vt_max(clock, curr_vt);
 	*vt = wakee_vt(p, cpu, c, clock);
 
-	if (preempts_curr(p, *vt, c, curr_vt)) {
+	/*
+	 * One at a time: the running task may go on to wake a hundred others
+	 * before it lets go, and past the queue nobody could pull them.
+	 */
+	if (!c->handoff && preempts_curr(p, *vt, c, curr_vt)) {
+		c->handoff = true;
 		insert_local(p, SCX_DSQ_LOCAL, cpu, *vt,
 			     enq_flags | SCX_ENQ_PREEMPT);
 		count(preempt);

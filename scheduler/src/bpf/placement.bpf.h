@@ -42,7 +42,9 @@ static __always_inline s32 shorter_queue(const struct task_struct *p,
 static __always_inline bool waker_hands_over(const struct task_struct *p,
 					     s32 cpu, s32 prev_cpu)
 {
-	return !cpu_ctx(cpu)->nr_queued &&
+	const struct cpu_ctx *c = cpu_ctx(cpu);
+
+	return !c->nr_queued && !c->handoff &&
 	       place_of(cpu)->llc_first == place_of(prev_cpu)->llc_first &&
 	       bpf_cpumask_test_cpu(cpu, p->cpus_ptr);
 }
