@@ -43,6 +43,22 @@ fn fail(message: &str) -> ! {
     std::process::exit(1)
 }
 
+/// Asks the scheduler for slices of `slice_ns` for the calling thread, which is of normal policy (sched(7):
+/// sched_runtime of a task that has no deadline, since Linux 6.12).
+///
+/// # Errors
+/// The kernel refuses: it knows no such slices, or not this long or short.
+pub fn ask_for_slice(slice_ns: u64) -> Result<()> {
+    // SAFETY: all zeroes is a valid sched_attr: normal policy, nice 0.
+    let mut attributes: libc::sched_attr = unsafe { std::mem::zeroed() };
+    attributes.size = u32::try_from(size_of::<libc::sched_attr>())?;
+    attributes.sched_runtime = slice_ns;
+    // SAFETY: a plain system call that reads the structure; 0 is the calling thread.
+    Errno::result(unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) })
+        .with_context(|| format!("a slice of {slice_ns} ns"))?;
+    Ok(())
+}
+
 /// Lets timers of the calling thread expire when they are due, not up to 50 us later (prctl(2)).
 ///
 /// # Errors

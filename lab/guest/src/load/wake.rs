@@ -10,7 +10,10 @@ use serde_json::{Value, json};
 
 use crate::latency::Samples;
 use crate::random::Random;
-use crate::{clock, futex, team};
+use crate::{clock, futex, team, work};
+
+/// Instructions between two looks of a hog whether it is to end.
+const HOG_TURN: u64 = 10_000;
 
 /// One thread wakes sleepers that are pinned to one CPU each, in turn, and reports the latency of each CPU
 #[derive(Args)]
@@ -28,6 +31,12 @@ pub struct Options {
     /// CPUs to wake [default: all it may run on but the waker's]
     #[arg(long)]
     cpus: Option<String>,
+    /// Slice that the sleepers ask for, us [default: the scheduler's own]
+    #[arg(long, value_parser = value_parser!(u64).range(100..=100_000))]
+    slice_us: Option<u64>,
+    /// Put a thread that never sleeps on each of those CPUs
+    #[arg(long)]
+    hogs: bool,
     /// Decides the gaps
     #[arg(long, env = "HEDDLE_SEED", default_value_t = 1)]
     seed: u64,
@@ -56,17 +65,30 @@ pub fn run(options: &Options) -> Result<Value> {
         bail!("there is no CPU to wake but the waker's own");
     }
     let sleepers: Vec<Sleeper> = cpus.iter().map(|_| Sleeper::default()).collect();
-    // Thread 0 is the waker.
+    let done = AtomicBool::new(false);
+    // Thread 0 is the waker, then come the sleepers and their hogs.
     let prepare = |index: usize| {
         team::sharpen_timers()?;
-        cpulist::pin(&[if index == 0 { options.from } else { cpus[index - 1] }])
+        if let (1.., Some(us)) = (index, options.slice_us)
+            && index <= cpus.len()
+        {
+            team::ask_for_slice(us * 1000)?;
+        }
+        cpulist::pin(&[if index == 0 { options.from } else { cpus[(index - 1) % cpus.len()] }])
     };
-    let samples = team::run(1 + cpus.len(), prepare, |index| {
+    let threads = 1 + cpus.len() * if options.hogs { 2 } else { 1 };
+    let samples = team::run(threads, prepare, |index| {
         if index == 0 {
             wake(options, &sleepers);
-            return Ok(Samples::default());
+            done.store(true, Ordering::Relaxed);
+        } else if index <= cpus.len() {
+            return Ok(sleep(&sleepers[index - 1], options.count));
+        } else {
+            while !done.load(Ordering::Relaxed) {
+                work::execute(HOG_TURN);
+            }
         }
-        Ok(sleep(&sleepers[index - 1], options.count))
+        Ok(Samples::default())
     })?;
     let per_cpu = cpus.iter().zip(samples.into_iter().skip(1)).map(|(cpu, samples)| {
         let summary = samples.summary().context("every sleeper was woken")?;
