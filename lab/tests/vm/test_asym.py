@@ -100,7 +100,9 @@ def test_a_list_overrides_what_the_machine_says(boot: Boot) -> None:
     ]
     results = boot(steps, sched=HEDDLE).check()
     threads = json.loads(results.step("pair").stdout)["threads"]
-    assert {thread["cpus"][-1] for thread in threads} == {2, 3}
+    seen = [set(thread["cpus"]) for thread in threads]
+    assert all(cpus & {2, 3} for cpus in seen)
+    assert seen[0] | seen[1] >= {2, 3}
 
 
 @pytest.mark.parametrize(("fair", "share"), [("time", 0.25), ("work", 1 / 3)])
