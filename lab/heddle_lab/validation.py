@@ -179,7 +179,7 @@ def _value(sides: list[Cell], results: dict[str, Results]) -> float:
     numbers = []
     for cell in sides:
         found = results[cell.key()]
-        names = {"cpus": cell.machine.cpus, "switches": int(found.step(_STEP).counters.get("switches", 0))}
+        names = {"switches": int(found.step(_STEP).counters.get("switches", 0))}
         numbers.append(float(cell.workload.metrics[0].read(found.step(_STEP), dict(names))))
     return numbers[0] / numbers[1] if len(numbers) == 2 else numbers[0]
 

@@ -22,7 +22,7 @@ WINDOW_MS = 1000
 WINDOWS = 2
 
 SHARE_ERROR = 0.02
-"""of the time of the CPUs, in each window; to become 0.01, which one contest or another misses by a little in some builds"""
+"""of the time of the CPUs, in each window; to become 0.01, which one contest or another just misses in some builds"""
 
 CROWD_ERROR = 0.03
 """the same of hundreds of threads; to become 0.01: queues of different mix are not evened out fast enough"""
