@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, bail, ensure};
 use log::warn;
 
-use crate::topology::NR_CLASSES;
+use crate::topology::{FULL_CAPACITY, NR_CLASSES};
 
 /// Where the priorities come from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,6 +29,8 @@ pub struct Ranks {
     pub source: String,
     /// Speed relative to the others, as the source has it; 1 or more.
     priorities: BTreeMap<usize, u32>,
+    /// The highest priority of each class of speed, descending.
+    classes: Vec<u32>,
 }
 
 /// A CPU is of another class than a faster one if it has less than this many
@@ -36,24 +38,29 @@ pub struct Ranks {
 /// a few percent; those are worth a choice at wakeup, but no move.
 const SAME_CLASS_PERCENT: u32 = 90;
 
-/// Files of a CPU's folder in /sys/devices/system/cpu, the best first.
-const FILES: [&str; 4] = [
-    "cpufreq/amd_pstate_prefcore_ranking",
-    "acpi_cppc/highest_perf",
-    "cpu_capacity",
-    "cpufreq/cpuinfo_max_freq",
+/// Where priorities are found.
+enum Source {
+    /// A file in each CPU's folder in /sys/devices/system/cpu.
+    File(&'static str),
+    /// One list of CPUs per kind of core.
+    Kinds,
+}
+
+/// The best first. Frequencies come last: they may mislead where kinds are known.
+const SOURCES: [Source; 5] = [
+    Source::File("cpufreq/amd_pstate_prefcore_ranking"),
+    Source::File("acpi_cppc/highest_perf"),
+    Source::File("cpu_capacity"),
+    Source::Kinds,
+    Source::File("cpufreq/cpuinfo_max_freq"),
 ];
 
-/// Lists of CPUs in /sys/devices, and a speed for want of a better one. Those of
-/// the last files come first: they name kinds, where frequencies may mislead.
+/// The lists in /sys/devices, and a speed for want of a better one.
 const KINDS: [(&str, u32); 3] = [
     ("cpu_core/cpus", 100),
     ("cpu_atom/cpus", 60),
     ("cpu_lowpower/cpus", 40),
 ];
-
-/// How many of `FILES` are better than `KINDS`.
-const BETTER_THAN_KINDS: usize = 3;
 
 impl Ranks {
     /// Find the priorities of `cpus` as `asym` says; none if all are equal.
@@ -79,13 +86,10 @@ impl Ranks {
     }
 
     fn read(devices: &Path, cpus: &[usize]) -> Option<Self> {
-        let (better, worse) = FILES.split_at(BETTER_THAN_KINDS);
-        let from = |file: &&str| Self::read_files(devices, file, cpus);
-        better
-            .iter()
-            .find_map(from)
-            .or_else(|| Self::read_kinds(devices, cpus))
-            .or_else(|| worse.iter().find_map(from))
+        SOURCES.iter().find_map(|source| match source {
+            Source::File(file) => Self::read_files(devices, file, cpus),
+            Source::Kinds => Self::read_kinds(devices, cpus),
+        })
     }
 
     /// One file per CPU. None if there are no such files, they make no sense or
@@ -132,14 +136,26 @@ impl Ranks {
     }
 
     fn unless_equal(source: &str, priorities: BTreeMap<usize, u32>) -> Option<Self> {
-        let first = *priorities.values().next()?;
-        priorities
-            .values()
-            .any(|&priority| priority != first)
-            .then(|| Self {
-                source: source.to_owned(),
-                priorities,
-            })
+        let mut descending: Vec<u32> = priorities.values().copied().collect();
+        descending.sort_unstable_by(|a, b| b.cmp(a));
+        if descending.first() == descending.last() {
+            return None;
+        }
+        let mut classes: Vec<u32> = Vec::new();
+        for priority in descending {
+            let same = |&fastest: &u32| {
+                u64::from(priority) * 100 >= u64::from(fastest) * u64::from(SAME_CLASS_PERCENT)
+            };
+            if !classes.last().is_some_and(same) {
+                classes.push(priority);
+            }
+        }
+        classes.truncate(NR_CLASSES);
+        Some(Self {
+            source: source.to_owned(),
+            priorities,
+            classes,
+        })
     }
 
     /// The priority of a CPU; 0 if it was not there when they were read.
@@ -147,28 +163,16 @@ impl Ranks {
         self.priorities.get(&cpu).copied().unwrap_or(0)
     }
 
-    /// The class of a CPU's speed: 0 for the fastest, each next below
-    /// `SAME_CLASS_PERCENT` of the fastest of the one before.
+    /// The class of a CPU's speed: 0 for the fastest.
     pub fn class(&self, cpu: usize) -> usize {
-        let mut sorted: Vec<u32> = self.priorities.values().copied().collect();
-        sorted.sort_unstable_by(|a, b| b.cmp(a));
-        let (mut class, mut fastest) = (0, sorted[0]);
-        for priority in sorted {
-            if u64::from(priority) * 100 < u64::from(fastest) * u64::from(SAME_CLASS_PERCENT) {
-                class += 1;
-                fastest = priority;
-            }
-            if self.priority(cpu) == priority {
-                break;
-            }
-        }
-        class.min(NR_CLASSES - 1)
+        let reached = |&&fastest: &&u32| fastest >= self.priority(cpu);
+        self.classes.iter().filter(reached).count() - 1
     }
 
-    /// The speed of a CPU relative to the fastest, which has 1024; at least 1.
+    /// The speed of a CPU relative to the fastest; at least 1.
     pub fn capacity(&self, cpu: usize) -> u16 {
-        let fastest = u64::from(*self.priorities.values().max().unwrap_or(&1));
-        (u64::from(self.priority(cpu)) * 1024 / fastest).max(1) as u16
+        let (own, fastest) = (u64::from(self.priority(cpu)), u64::from(self.classes[0]));
+        (own * u64::from(FULL_CAPACITY) / fastest).max(1) as u16
     }
 }
 

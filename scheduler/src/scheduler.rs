@@ -21,7 +21,7 @@ use crate::options::{
 };
 use crate::ranks::Asym;
 use crate::stats::{self, Counters};
-use crate::topology::{CPUS_PER_WORD, MAX_CPUS, MAX_WORDS, Topology};
+use crate::topology::{CPUS_PER_WORD, MAX_CPUS, MAX_WORDS, NR_CLASSES, Topology};
 use crate::verifier;
 
 /// How often the loop looks whether it should end.
@@ -102,10 +102,6 @@ impl<'object> Scheduler<'object> {
                 ranks_read = Instant::now();
                 ranks_changed = self.topology.ranks_changed(&self.asym);
             }
-        }
-        // A busy machine may not let anybody ask in time.
-        for (name, value) in self.counters().entries() {
-            log::debug!("counted: {name} {value}");
         }
         drop(self.link.take());
         let exit = uei_report!(&self.skel, uei)?;
@@ -251,7 +247,8 @@ fn lay_out(open: &mut OpenBpfSkel<'_>, topology: &Topology, wakeq_cpus: usize) -
         word.core_starts |= place.core & place.core.wrapping_neg();
         word.core_ends |= 1 << place.core.ilog2();
         word.nr_cpus += 1;
-        for slower in &mut word.slower[..place.class] {
+        let slower: &mut [u64; NR_CLASSES] = &mut word.slower;
+        for slower in &mut slower[..place.class] {
             *slower |= 1 << place.bit;
         }
     }

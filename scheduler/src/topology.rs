@@ -7,6 +7,7 @@
 //! machine are each a range of words (`src/bpf/topology.bpf.h`).
 
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
 
@@ -21,6 +22,9 @@ pub const MAX_WORDS: usize = 64;
 pub const CPUS_PER_WORD: usize = 64;
 pub const MAX_WAKEQS: usize = 128;
 pub const NR_CLASSES: usize = 4;
+
+/// The capacity of the fastest CPUs, 1 << CAPACITY_SHIFT.
+pub const FULL_CAPACITY: u16 = 1 << 10;
 
 /// One CPU and what it shares with others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +50,7 @@ pub struct Place {
     pub bit: usize,
     /// Of its speed; the fastest are 0.
     pub class: usize,
-    /// Its speed; the fastest have 1024.
+    /// Its speed; the fastest have `FULL_CAPACITY`.
     pub capacity: u16,
     /// Bits of the CPUs of its core in its word. A core on the border of two
     /// words counts as two.
@@ -101,28 +105,17 @@ impl Topology {
         if let Some(cpu) = cpus.iter().find(|cpu| cpu.id >= MAX_CPUS) {
             anyhow::bail!("CPU {} is beyond the {MAX_CPUS} CPUs supported", cpu.id);
         }
-        let best_of_core = |core: usize| {
-            let of = |cpu: &&Cpu| cpu.core == core;
-            let ranks = ranks.as_ref()?;
-            cpus.iter()
-                .filter(of)
-                .map(|cpu| ranks.priority(cpu.id))
-                .max()
-        };
-        let mut keyed: Vec<_> = cpus
-            .iter()
-            .map(|&cpu| {
-                (
-                    cpu.node,
-                    cpu.llc,
-                    Reverse(best_of_core(cpu.core)),
-                    cpu.core,
-                    cpu,
-                )
-            })
-            .collect();
-        keyed.sort_by_key(|&(node, llc, priority, core, cpu)| (node, llc, priority, core, cpu.id));
-        cpus = keyed.into_iter().map(|(.., cpu)| cpu).collect();
+        // A core stays together, whatever its threads' priorities.
+        let mut best_of_core = BTreeMap::new();
+        for cpu in &cpus {
+            let priority = ranks.as_ref().map_or(0, |ranks| ranks.priority(cpu.id));
+            let best = best_of_core.entry(cpu.core).or_insert(priority);
+            *best = priority.max(*best);
+        }
+        cpus.sort_by_key(|cpu| {
+            let best = Reverse(best_of_core[&cpu.core]);
+            (cpu.node, cpu.llc, best, cpu.core, cpu.id)
+        });
         Ok(Self { cpus, ranks })
     }
 
@@ -168,7 +161,7 @@ impl Topology {
                         capacity: self
                             .ranks
                             .as_ref()
-                            .map_or(1024, |ranks| ranks.capacity(cpu.id)),
+                            .map_or(FULL_CAPACITY, |ranks| ranks.capacity(cpu.id)),
                         core: seats
                             .filter(in_core)
                             .map(|j| 1 << (j % CPUS_PER_WORD))

@@ -1,7 +1,6 @@
 """Asymmetric packing, seen on a real kernel: 8 fast cores with two threads each, 8 slow cores."""
 
 import json
-import re
 
 import pytest
 
@@ -9,29 +8,23 @@ from heddle_lab import machine
 from heddle_lab.job import Read, SchedulerCommand, SchedulerStart, SchedulerStop, Step, WaitStep, Write
 from heddle_lab.results import Results
 from tests.conftest import Boot
+from tests.vm.counting import PROGRAM, counted, counters
 
-HEDDLE = "verbose=scx_heddle -v"
-PROGRAM = "/usr/local/bin/scx_heddle"
+HEDDLE = "scx_heddle"
 HYBRID = "alderlake-8p8e"
 FAST, SLOW = 8, 8
 
 FOR_MS = 100
 
 
-def hogs(number: int, name: str = "", **fields: object) -> Step:
+def hogs(number: int, name: str = "", *, background: bool = False) -> Step:
     argv = ["heddle-load", "spin", "--threads", str(number), "--for-ms", str(FOR_MS)]
-    return Step(name=name or f"{number} hogs", argv=argv, **fields)  # type: ignore[arg-type]  # fields of Step, by name
+    return Step(name=name or f"{number} hogs", argv=argv, background=background)
 
 
 def work(results: Results, step: str) -> int:
     """Turns of the loop that all hogs of a step went through."""
     return sum(thread["iterations"] for thread in json.loads(results.step(step).stdout)["threads"])
-
-
-def counted(results: Results) -> dict[str, int]:
-    """What the scheduler counted until it was stopped."""
-    said = results.of("scheduler")[-1]["stderr"]
-    return {name: int(value) for name, value in re.findall(r"counted: (\w+) (\d+)", said)}
 
 
 def ideal(number: int) -> float:
@@ -45,11 +38,11 @@ def ideal(number: int) -> float:
 def test_hogs_get_the_best_places_there_are(boot: Boot) -> None:
     """One more than there are fast cores comes to a slow one, one more than cores shares one."""
     numbers = (1, 4, 8, 9, 12, 16, 17, 20, 24)
-    results = boot([*map(hogs, numbers), Step(name="stop", action=SchedulerStop())], machine=HYBRID, sched=HEDDLE)
+    results = boot(counted("hybrid", [], [*map(hogs, numbers)]), machine=HYBRID, sched=HEDDLE)
     alone = work(results.check(), "1 hogs")
     got = {number: work(results, f"{number} hogs") / alone / ideal(number) for number in numbers}
     assert min(got.values()) > 0.97, got
-    events = counted(results)
+    events = counters(results, "hybrid")
     moves = events["asym_moved"]
     assert events["asym_fastest"] > 0
     assert events["asym_slower"] > 0
@@ -61,12 +54,11 @@ def test_hogs_get_the_best_places_there_are(boot: Boot) -> None:
 def test_equal_cpus_know_of_no_ranks(boot: Boot) -> None:
     steps = [
         Step(name="topology", argv=[PROGRAM, "--topology"]),
-        hogs(6),
-        Step(name="stop", action=SchedulerStop()),
+        *counted("equal", [], [hogs(6)]),
     ]
     results = boot(steps, sched=HEDDLE).check()
     assert results.step("topology").stdout.startswith("all CPUs have the same priority\n")
-    events = {name: value for name, value in counted(results).items() if name.startswith("asym_")}
+    events = {name: value for name, value in counters(results, "equal").items() if name.startswith("asym_")}
     assert events
     assert set(events.values()) == {0}
 

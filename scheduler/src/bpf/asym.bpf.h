@@ -44,8 +44,8 @@ static __always_inline struct asym_cpu *asym_cpu(u32 cpu)
 	return &asym_cpus[cpu & (MAX_CPUS - 1)];
 }
 
-/* Running tasks are moved by what the idle masks say. */
-static __always_inline bool asym_moves(void)
+/* Who is busy, the idle masks say: without them all but placement is off. */
+static __always_inline bool asym_sees_busy(void)
 {
 	return asym_enabled && idle_has_mask();
 }
@@ -76,7 +76,7 @@ static __always_inline void asym_count_placement(u32 cpu)
 {
 	const volatile struct cpu_place *at = place_of(cpu);
 
-	if (!asym_enabled)
+	if (!asym_sees_busy())
 		return;
 	if (siblings_busy(at))
 		count(asym_sibling);
@@ -168,7 +168,7 @@ __noinline int asym_help_others(u32 cpu)
 	u64 now = scx_bpf_now();
 	u32 word;
 
-	if (!asym_moves() || !asym_rested(cpu, now))
+	if (!asym_sees_busy() || !asym_rested(cpu, now))
 		return 0;
 	bpf_for(word, at->node_first, at->node_end) {
 		u64 cpus = asym_candidates(word, at);
@@ -208,7 +208,7 @@ static __always_inline void asym_tick(u32 cpu, struct task_struct *p)
 	u64 now = scx_bpf_now();
 	s32 to;
 
-	if (!asym_moves() || !asym_may_give(cpu, now))
+	if (!asym_sees_busy() || !asym_may_give(cpu, now))
 		return;
 	to = asym_claim_better(p, cpu);
 	if (to < 0)
@@ -224,7 +224,7 @@ static __always_inline void asym_tick(u32 cpu, struct task_struct *p)
 /* Is the task that runs on this CPU to go elsewhere? */
 static __always_inline bool asym_is_asked(u32 cpu)
 {
-	return asym_moves() && *(volatile u32 *)&asym_cpu(cpu)->to;
+	return asym_sees_busy() && *(volatile u32 *)&asym_cpu(cpu)->to;
 }
 
 /* Where the task that leaves this CPU is to go: asked for once only. */

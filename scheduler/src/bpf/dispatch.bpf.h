@@ -34,11 +34,11 @@ static __always_inline void dispatch_slice_end(u32 cpu, struct cpu_ctx *c,
 			keep = false;
 	}
 	/* Groups' tasks differ so much that one elsewhere may come first. */
-	if (!cgroup_flat && !keep && runq_pick(cpu, c))
+	if (cgroup_flat && exchange(cpu, c, next_vt))
 		return;
-	if ((cgroup_flat || !c->nr_queued) && exchange(cpu, c, next_vt))
+	if (!keep && runq_pick(cpu, c))
 		return;
-	if (cgroup_flat && !keep && runq_pick(cpu, c))
+	if (!cgroup_flat && !c->nr_queued && exchange(cpu, c, next_vt))
 		return;
 	runq_keep(c, prev, vt);
 }

@@ -66,8 +66,8 @@ static __always_inline bool enqueue_wakee(struct task_struct *p, u32 cpu,
 	 * One at a time: the running task may go on to wake a hundred others
 	 * before it lets go, and past the queue nobody could pull them.
 	 */
-	if (!c->handoff && preempts_curr(p, *vt, c, curr_vt)) {
-		c->handoff = true;
+	if (!c->local_pending && preempts_curr(p, *vt, c, curr_vt)) {
+		c->local_pending = true;
 		insert_local(p, SCX_DSQ_LOCAL, cpu, *vt,
 			     enq_flags | SCX_ENQ_PREEMPT);
 		count(preempt);
@@ -77,8 +77,8 @@ static __always_inline bool enqueue_wakee(struct task_struct *p, u32 cpu,
 	 * A pinned task cannot be pulled; first in line, it need not take the
 	 * way through the queue.
 	 */
-	if (p->nr_cpus_allowed == 1 && !c->nr_queued && !c->handoff) {
-		c->handoff = true;
+	if (p->nr_cpus_allowed == 1 && !c->nr_queued && !c->local_pending) {
+		c->local_pending = true;
 		insert_local(p, SCX_DSQ_LOCAL, cpu, *vt, enq_flags);
 		count(local);
 		return true;

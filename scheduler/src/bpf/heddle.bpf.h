@@ -59,7 +59,7 @@ struct cpu_ctx {
 	bool curr_pinned; /* it may run here only */
 	bool yielded; /* it called sched_yield() */
 	bool offered; /* other CPUs may run some of what is queued */
-	bool handoff; /* a task was put past the queue and has not run yet */
+	bool local_pending; /* a task put past the queue has not run yet */
 
 	/*
 	 * enum idle_state, as ops.update_idle said last. By --idle scan other

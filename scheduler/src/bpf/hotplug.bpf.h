@@ -19,7 +19,7 @@ static __always_inline void hotplug_online(s32 cpu)
 			     "CPU %d has come online for the first time", cpu);
 	c->offline = false;
 	c->running = false;
-	c->handoff = false;
+	c->local_pending = false;
 }
 
 /*

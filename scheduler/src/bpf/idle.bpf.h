@@ -307,17 +307,14 @@ __noinline s32 claim_at(const struct task_struct *p __arg_trusted, u32 near,
 static __always_inline s32 claim_nearest(const struct task_struct *p, u32 near,
 					 enum reach reach, enum sought sought)
 {
-	s32 cpu = claim_at(p, near, REACH_LLC, sought), farther;
+	s32 cpu = -ENOENT;
+	u32 step;
 
-	if (cpu < 0 && reach >= REACH_NODE) {
-		farther = claim_at(p, near, REACH_NODE, sought);
-		if (farther != -ENOENT)
-			cpu = farther;
-	}
-	if (cpu < 0 && reach >= REACH_MACHINE) {
-		farther = claim_at(p, near, REACH_MACHINE, sought);
-		if (farther != -ENOENT)
-			cpu = farther;
+	for (step = REACH_LLC; step <= reach && cpu < 0; step++) {
+		s32 found = claim_at(p, near, step, sought);
+
+		if (found != -ENOENT)
+			cpu = found;
 	}
 	return cpu;
 }

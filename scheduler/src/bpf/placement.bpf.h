@@ -44,7 +44,7 @@ static __always_inline bool waker_hands_over(const struct task_struct *p,
 {
 	const struct cpu_ctx *c = cpu_ctx(cpu);
 
-	return !c->nr_queued && !c->handoff &&
+	return !c->nr_queued && !c->local_pending &&
 	       place_of(cpu)->llc_first == place_of(prev_cpu)->llc_first &&
 	       bpf_cpumask_test_cpu(cpu, p->cpus_ptr);
 }

@@ -5,8 +5,8 @@
  * A CPU without work looks for a queue that offers some: in its LLC, then in
  * its node, then anywhere, since no CPU may idle while a task that may run
  * there waits. Among the tasks of an LLC it takes those first that the shared
- * wake queue refers to (wakeq.bpf.h). It starts after its own place, so that the CPUs of an LLC do
- * not all go for the same queue.
+ * wake queue refers to (wakeq.bpf.h). It starts after its own place, so that the
+ * CPUs of an LLC do not all go for the same queue.
  *
  * A CPU whose only task has used up a slice looks whether one waits elsewhere
  * that is further behind, and if so the two change places. That is what makes

@@ -196,7 +196,7 @@ static __always_inline void runq_start(struct task_struct *p)
 	c->curr_idle = task_is_idle(p);
 	c->curr_pinned = p->nr_cpus_allowed == 1;
 	c->running = true;
-	c->handoff = false;
+	c->local_pending = false;
 }
 
 /* Virtual time that @p, which runs on this CPU, @cpu, has reached. */

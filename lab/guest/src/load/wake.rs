@@ -42,6 +42,13 @@ pub struct Options {
     seed: u64,
 }
 
+/// What a thread does, and for which of the CPUs to wake.
+enum Role {
+    Waker,
+    Sleeper(usize),
+    Hog(usize),
+}
+
 #[repr(align(128))]
 #[derive(Default)]
 struct Sleeper {
@@ -66,26 +73,35 @@ pub fn run(options: &Options) -> Result<Value> {
     }
     let sleepers: Vec<Sleeper> = cpus.iter().map(|_| Sleeper::default()).collect();
     let done = AtomicBool::new(false);
-    // Thread 0 is the waker, then come the sleepers and their hogs.
+    let role = |index: usize| match index.checked_sub(1) {
+        None => Role::Waker,
+        Some(place) if place < cpus.len() => Role::Sleeper(place),
+        Some(place) => Role::Hog(place - cpus.len()),
+    };
     let prepare = |index: usize| {
         team::sharpen_timers()?;
-        if let (1.., Some(us)) = (index, options.slice_us)
-            && index <= cpus.len()
-        {
-            team::ask_for_slice(us * 1000)?;
-        }
-        cpulist::pin(&[if index == 0 { options.from } else { cpus[(index - 1) % cpus.len()] }])
+        let cpu = match role(index) {
+            Role::Waker => options.from,
+            Role::Sleeper(place) => {
+                options.slice_us.map_or(Ok(()), |us| team::ask_for_slice(us * 1000))?;
+                cpus[place]
+            }
+            Role::Hog(place) => cpus[place],
+        };
+        cpulist::pin(&[cpu])
     };
     let threads = 1 + cpus.len() * if options.hogs { 2 } else { 1 };
     let samples = team::run(threads, prepare, |index| {
-        if index == 0 {
-            wake(options, &sleepers);
-            done.store(true, Ordering::Relaxed);
-        } else if index <= cpus.len() {
-            return Ok(sleep(&sleepers[index - 1], options.count));
-        } else {
-            while !done.load(Ordering::Relaxed) {
-                work::execute(HOG_TURN);
+        match role(index) {
+            Role::Waker => {
+                wake(options, &sleepers);
+                done.store(true, Ordering::Relaxed);
+            }
+            Role::Sleeper(place) => return Ok(sleep(&sleepers[place], options.count)),
+            Role::Hog(_) => {
+                while !done.load(Ordering::Relaxed) {
+                    work::execute(HOG_TURN);
+                }
             }
         }
         Ok(Samples::default())
