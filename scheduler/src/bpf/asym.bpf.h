@@ -12,7 +12,8 @@
  * idle CPU. Either way the idle CPU is claimed and the task, out of a slice,
  * comes through ops.enqueue and goes there. What keeps tasks from moving about:
  * a move always is to a better place, the task must have run for ASYM_RUN_NS, and
- * a CPU takes part once in ASYM_INTERVAL_NS.
+ * a CPU takes part once in ASYM_INTERVAL_NS in the long run. A few moves at once
+ * are free: tasks that start together find their places in several steps.
  *
  * Where all CPUs are equal the mechanism is dead code.
  */
@@ -32,8 +33,11 @@ const volatile enum asym_rule asym_rule = ASYM_RULE_CORE;
 /* 20 moves a second. */
 #define ASYM_INTERVAL_NS 50000000ULL
 
+/* Moves that a CPU may take part in at once. */
+#define ASYM_BURST 4
+
 struct asym_cpu {
-	u64 moved_at; /* when this CPU last gave or got a running task */
+	u64 moved_until; /* an interval on for each running task it gave or got */
 	u32 to; /* the claimed CPU that the running task goes to, + 1, or 0 */
 } __attribute__((aligned(CACHE_LINE)));
 
@@ -88,7 +92,16 @@ static __always_inline void asym_count_placement(u32 cpu)
 
 static __always_inline bool asym_rested(u32 cpu, u64 now)
 {
-	return now - asym_cpu(cpu)->moved_at >= ASYM_INTERVAL_NS;
+	u64 burst = (ASYM_BURST - 1) * ASYM_INTERVAL_NS;
+
+	return !vt_before(now + burst, asym_cpu(cpu)->moved_until);
+}
+
+static __always_inline void asym_charge(u32 cpu, u64 now)
+{
+	u64 *until = &asym_cpu(cpu)->moved_until;
+
+	*until = (vt_before(*until, now) ? now : *until) + ASYM_INTERVAL_NS;
 }
 
 /* May the task that runs on @cpu be moved? */
@@ -109,8 +122,8 @@ static __always_inline bool asym_ask(u32 from, u32 to, u64 now)
 {
 	if (__sync_val_compare_and_swap(&asym_cpu(from)->to, 0, to + 1))
 		return false;
-	asym_cpu(from)->moved_at = now;
-	asym_cpu(to)->moved_at = now;
+	asym_charge(from, now);
+	asym_charge(to, now);
 	return true;
 }
 
