@@ -14,7 +14,9 @@ mod ranks;
 mod scheduler;
 mod stats;
 mod topology;
+mod usage;
 mod verifier;
+mod view;
 
 use std::mem::MaybeUninit;
 use std::process::ExitCode;
@@ -74,7 +76,7 @@ fn load(options: &Options) -> Result<()> {
     };
     let printer = options.stats.map(|interval| {
         let (json, shutdown) = (options.json, shutdown.clone());
-        std::thread::spawn(move || monitor::watch(interval, json, shutdown))
+        std::thread::spawn(move || monitor::print(interval, json, shutdown))
     });
     let result = schedule(options, &shutdown, &scrapes);
     shutdown.store(true, Ordering::Relaxed);

@@ -1,15 +1,28 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Print the statistics of a running scx_heddle.
+//! Show the statistics of a running scx_heddle.
 
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
+use ratatui::DefaultTerminal;
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyModifiers};
+use scx_stats::StatsClient;
 
-use crate::stats::Counters;
+use crate::ranks::Asym;
+use crate::stats::{Counters, Llcs};
+use crate::topology::Topology;
+use crate::usage::Usage;
+use crate::view::View;
+
+/// How often the view looks whether it should end.
+const POLL: Duration = Duration::from_millis(100);
+
+/// How long the scheduler may take to answer.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Print what each counter counts.
 ///
@@ -24,12 +37,28 @@ pub fn explain(out: &mut impl Write) -> Result<()> {
     Ok(())
 }
 
+/// Show the statistics of the running scheduler every `interval` until
+/// `shutdown` is set, as a view if stdout is a terminal, else as lines.
+///
+/// # Errors
+/// The terminal or stdout cannot be used.
+pub fn watch(interval: Duration, json: bool, shutdown: Arc<AtomicBool>) -> Result<()> {
+    if json || !std::io::stdout().is_terminal() {
+        return print(interval, json, shutdown);
+    }
+    let cpus = Topology::read(&Asym::Off)?.llcs();
+    let mut terminal = ratatui::try_init().context("cannot use the terminal")?;
+    let shown = show(&mut terminal, &mut View::new(cpus), interval, &shutdown);
+    ratatui::try_restore().context("cannot restore the terminal")?;
+    shown
+}
+
 /// Ask the running scheduler every `interval` and print a line, until
 /// `shutdown` is set. Waits for a scheduler to appear.
 ///
 /// # Errors
 /// If stdout cannot be written.
-pub fn watch(interval: Duration, json: bool, shutdown: Arc<AtomicBool>) -> Result<()> {
+pub fn print(interval: Duration, json: bool, shutdown: Arc<AtomicBool>) -> Result<()> {
     scx_utils::monitor_stats::<Counters>(
         &[],
         interval,
@@ -40,6 +69,80 @@ pub fn watch(interval: Duration, json: bool, shutdown: Arc<AtomicBool>) -> Resul
             Ok(out.flush()?)
         },
     )
+}
+
+fn show(
+    terminal: &mut DefaultTerminal,
+    view: &mut View,
+    interval: Duration,
+    shutdown: &Arc<AtomicBool>,
+) -> Result<()> {
+    let mut client = None;
+    let mut usage = Usage::read()?;
+    let mut asked = Instant::now();
+    while !shutdown.load(Ordering::Relaxed) {
+        match counted(&mut client) {
+            Ok(counted) => {
+                let now = Usage::read()?;
+                view.update(asked.elapsed(), counted, &usage, &now);
+                usage = now;
+                asked = Instant::now();
+            }
+            Err(_) => view.trouble = Some("waiting for scx_heddle".to_string()),
+        }
+        terminal.draw(|frame| view.draw(frame))?;
+        let next = Instant::now() + interval;
+        if wait(terminal, view, next, shutdown)? {
+            return Ok(());
+        }
+    }
+    Ok(())
+}
+
+/// Ask the scheduler what it has counted since the last time; after a failure,
+/// which it may be restarting after, connect anew.
+fn counted(client: &mut Option<StatsClient>) -> Result<Llcs> {
+    let mut connected = match client.take() {
+        Some(connected) => connected,
+        None => StatsClient::new().connect(Some(PATIENCE.as_millis() as u64))?,
+    };
+    let target = ("target".to_string(), "llc".to_string());
+    let counted = connected.request("stats", vec![target])?;
+    *client = Some(connected);
+    Ok(counted)
+}
+
+/// Wait until `next`, drawing anew whenever the terminal's size changes. Whether
+/// a key said to quit.
+fn wait(
+    terminal: &mut DefaultTerminal,
+    view: &View,
+    next: Instant,
+    shutdown: &Arc<AtomicBool>,
+) -> Result<bool> {
+    while !shutdown.load(Ordering::Relaxed) {
+        let left = next.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            break;
+        }
+        if !event::poll(left.min(POLL))? {
+            continue;
+        }
+        match event::read()? {
+            Event::Key(key) if quits(&key) => return Ok(true),
+            Event::Resize(..) => {
+                terminal.draw(|frame| view.draw(frame))?;
+            }
+            _ => {}
+        }
+    }
+    Ok(false)
+}
+
+/// In raw mode, Ctrl-C is a key.
+fn quits(key: &KeyEvent) -> bool {
+    let interrupt = key.modifiers == KeyModifiers::CONTROL && key.code == KeyCode::Char('c');
+    interrupt || matches!(key.code, KeyCode::Char('q') | KeyCode::Esc)
 }
 
 fn format(counters: &Counters, json: bool) -> Result<String> {

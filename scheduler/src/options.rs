@@ -93,7 +93,8 @@ pub struct Options {
     #[arg(long, value_name = "SEC", value_parser = seconds, help_heading = OBSERVATION)]
     pub stats: Option<Duration>,
 
-    /// Schedule nothing: print the statistics of the running scx_heddle
+    /// Schedule nothing: show the statistics of the running scx_heddle every SEC seconds, as a
+    /// view on a terminal, as lines elsewhere
     #[arg(long, value_name = "SEC", value_parser = seconds, conflicts_with = "stats", help_heading = OBSERVATION)]
     pub monitor: Option<Duration>,
 
