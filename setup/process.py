@@ -23,12 +23,22 @@ _lock = threading.Lock()
 _stopping = threading.Event()
 
 
-def output(argv: Sequence[str | Path], env: Mapping[str, str] | None = None) -> str | None:
-    """What ARGV prints on stdout, with ENV set, or None if it is missing or fails."""
+def output(
+    argv: Sequence[str | Path],
+    env: Mapping[str, str] | None = None,
+    *,
+    cwd: Path | None = None,
+) -> str | None:
+    """What ARGV prints on stdout, with ENV set and in CWD, or None if it is missing or fails."""
     words = [str(a) for a in argv]
     try:
         done = subprocess.run(
-            words, capture_output=True, text=True, check=False, env={**os.environ, **(env or {})}
+            words,
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=cwd,
+            env={**os.environ, **(env or {})},
         )
     except OSError:
         return None

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..context import Context
-from . import host, image, kernels, peers, python, qemu, scheduler, toolchain
+from . import deb, host, image, kernels, peers, python, qemu, scheduler, toolchain
 
 
 @dataclass(frozen=True)
@@ -32,5 +32,6 @@ STAGES = (
     Stage("python", python.run, ("host",)),
     Stage("scheduler", scheduler.run, ("toolchain",)),
     Stage("image", image.run, ("toolchain", "scheduler")),
+    Stage("deb", deb.run, ("host", "toolchain", "scheduler"), on_demand=True),
     Stage("peers", peers.run, ("toolchain",), on_demand=True),
 )

@@ -1,0 +1,75 @@
+"""The Debian package and the unit in it, as far as a host can judge them; tests/vm/test_packaging.py installs it."""
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from heddle_lab import paths
+from tests.packaging import PACKAGING, build, unit
+
+EXPOSURE = 25
+"""tenths, `systemd-analyze security`: the service needs capabilities and BPF, all else is shut"""
+
+
+@pytest.fixture(scope="module")
+def package() -> Path:
+    return build()
+
+
+def run(*argv: str | Path) -> str:
+    return subprocess.run(list(map(str, argv)), capture_output=True, text=True, check=True).stdout
+
+
+def test_the_package_holds_all_that_an_administrator_needs(package: Path) -> None:
+    listed = {line.split()[5] for line in run("dpkg-deb", "--contents", package).splitlines()}
+    assert {
+        "./usr/bin/scx_heddle",
+        "./usr/lib/systemd/system/scx_heddle.service",
+        "./etc/default/scx_heddle",
+        "./etc/scx_heddle.toml",
+        "./usr/share/man/man8/scx_heddle.8.gz",
+        "./usr/share/bash-completion/completions/scx_heddle",
+        "./usr/share/fish/vendor_completions.d/scx_heddle.fish",
+        "./usr/share/zsh/vendor-completions/_scx_heddle",
+        "./usr/share/doc/scx-heddle/copyright",
+    } <= listed
+    needed = run("dpkg-deb", "--field", package, "Depends")
+    assert {"libc6", "libelf1"} <= {re.split(r"[ t]", one.strip())[0] for one in needed.split(",")}
+
+
+def test_files_belong_to_root(package: Path) -> None:
+    owners = {line.split()[1] for line in run("dpkg-deb", "--contents", package).splitlines()}
+    assert owners == {"root/root"}
+
+
+def test_the_manual_page_has_no_faults(package: Path, tmp_path: Path) -> None:
+    run("dpkg-deb", "--extract", package, tmp_path)
+    page = tmp_path / "usr/share/man/man8/scx_heddle.8.gz"
+    done = subprocess.run(["man", "--warnings", "--local-file", page], capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+    assert "SHARED WAKE QUEUE" in done.stdout
+
+
+def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
+    """It looks for the program too: the built one stands for the installed one."""
+    file = tmp_path / "scx_heddle.service"
+    program = paths.REPOSITORY / "target/release/scx_heddle"
+    file.write_text((PACKAGING / file.name).read_text().replace("/usr/bin/scx_heddle", str(program)))
+    done = subprocess.run(["systemd-analyze", "verify", "--man=no", file], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_unit_is_hardened() -> None:
+    file = PACKAGING / "scx_heddle.service"
+    argv = ["systemd-analyze", "security", "--offline=true", f"--threshold={EXPOSURE}", str(file)]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+
+
+def test_the_unit_grants_what_the_loader_keeps() -> None:
+    source = (paths.REPOSITORY / "scheduler/src/privileges.rs").read_text()
+    kept = re.search(r"NEEDED: .*?= \[(.*?)\]", source, re.DOTALL)
+    assert kept is not None
+    assert set(re.findall(r"CAP_\w+", kept[1])) == set(unit()["CapabilityBoundingSet"].split())
