@@ -14,11 +14,13 @@ from rich.table import Table
 from heddle_lab import (
     compare,
     comparison,
+    doctor,
     experiment,
     files,
     html,
     kernels,
     machine,
+    manual,
     markdown,
     paths,
     recording,
@@ -47,7 +49,7 @@ from heddle_lab.store import Store
 def main() -> None:
     """Run the command line; every expected fault is one line on stderr and exit status 1."""
     try:
-        status = cli.main(standalone_mode=False)
+        status = cli.main(prog_name="heddle", standalone_mode=False)
     except click.Abort:
         _die("interrupted", 130)
     except click.ClickException as error:
@@ -364,6 +366,28 @@ def shell(machine_name: str, kernel_name: str, sched: str, layers: tuple[str, ..
             files=started.files(),
         )
     )
+
+
+@cli.command(name="doctor")
+def examine() -> int:
+    """Say whether this machine can load scx_heddle and run guests; exit status 1 if anything is missing."""
+    found = list(doctor.laboratory())
+    lines, loads = doctor.scheduler()
+    click.echo("to measure schedulers in guests (bin/heddle run):")
+    for finding in found:
+        click.echo(f"  {finding}")
+    click.echo("to load scx_heddle on this machine (sudo bin/scx_heddle):")
+    for line in lines:
+        click.echo(f"  {line}")
+    return 0 if loads and not any(finding.missing for finding in found) else 1
+
+
+@cli.command(name="manual")
+@click.argument("folder", type=click.Path(path_type=Path, file_okay=False), metavar="DIR")
+def write_manual(folder: Path) -> None:
+    """Write heddle(1), a page for each command, and shell completions to DIR."""
+    for file in manual.write(cli, folder):
+        click.echo(file)
 
 
 def _console() -> Console:

@@ -6,3 +6,11 @@ class HeddleError(Exception):
 
     The command line prints it without a traceback and exits with status 1.
     """
+
+    def __init__(self, message: str) -> None:
+        """Take the line; what would break it or drive a terminal, in a name that it quotes, is escaped."""
+        super().__init__("".join(map(_printable, message)))
+
+
+def _printable(character: str) -> str:
+    return character if character.isprintable() else character.encode("unicode_escape").decode()

@@ -124,7 +124,7 @@ class Workload(Model):
 
     @model_validator(mode="after")
     def _metrics_have_steps(self) -> "Workload":
-        names = {step.get("name") for step in self.steps}
+        names = [step.get("name") for step in self.steps]
         for metric in self.metrics:
             if metric.step not in names:
                 raise ValueError(f"metric '{metric.name}' names no step of this workload: '{metric.step}'")
