@@ -2,17 +2,21 @@
 
 import json
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
 import pytest
 
-from heddle_lab import cpio, kernels, machine, scheduler, vm
+from heddle_lab import cpio, kernels, scheduler, vm
 from heddle_lab.job import Job, Step
+from heddle_lab.machine import load as load_machine
 from heddle_lab.results import Results
 
 KERNELS = ("6.18", "7.3")
+
+Files = Mapping[str, tuple[int, bytes]]
+NO_FILES: Files = {}
 
 
 class Boot(Protocol):
@@ -24,6 +28,7 @@ class Boot(Protocol):
         sched: as `--sched` takes it.
         seed: of the cell.
         layers: image layers beside the base.
+        files: more files for the guest: path -> (mode, content).
         timeout_ns: of the whole job, virtual time.
         wall_timeout_s: the guest is killed after it.
     """
@@ -38,6 +43,7 @@ class Boot(Protocol):
         sched: str = "eevdf",
         seed: int = 1,
         layers: Sequence[str] = (),
+        files: Files = NO_FILES,
         timeout_ns: int = 60_000_000_000,
         wall_timeout_s: float = vm.WALL_TIMEOUT_S,
     ) -> Results: ...
@@ -55,23 +61,32 @@ class _Boot:
         sched: str = "eevdf",
         seed: int = 1,
         layers: Sequence[str] = (),
+        files: Files = NO_FILES,
         timeout_ns: int = 60_000_000_000,
         wall_timeout_s: float = vm.WALL_TIMEOUT_S,
     ) -> Results:
         started = scheduler.parse(sched)
         started.check(tuple(layers))
         job = Job(seed=seed, timeout_ns=timeout_ns, scheduler=started.command(), steps=list(steps))
-        return vm.run(_guest(machine, self.kernel, job, started, tuple(layers)), wall_timeout_s)
-
-
-def _guest(name: str, kernel: str, job: Job, started: scheduler.Scheduler, layers: tuple[str, ...]) -> vm.Guest:
-    box = machine.load(name)
-    return vm.Guest(machine=box, kernel=kernels.find(kernel), job=job, layers=layers, files=started.files())
+        guest = vm.Guest(
+            machine=load_machine(machine),
+            kernel=kernels.find(self.kernel),
+            job=job,
+            layers=tuple(layers),
+            files={**started.files(), **files},
+        )
+        return vm.run(guest, wall_timeout_s)
 
 
 @pytest.fixture(params=KERNELS)
 def boot(request: pytest.FixtureRequest) -> Boot:
     """A test that takes this runs once per kernel."""
+    return _Boot(request.param)
+
+
+@pytest.fixture(scope="module", params=KERNELS)
+def boot_once(request: pytest.FixtureRequest) -> Boot:
+    """For fixtures whose one boot per kernel several tests look at."""
     return _Boot(request.param)
 
 

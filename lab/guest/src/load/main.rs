@@ -4,6 +4,7 @@
 //! that a load means the same on any machine that the laboratory models. Each subcommand prints one object
 //! of JSON.
 
+mod adversary;
 mod clock;
 mod forks;
 mod futex;
@@ -42,6 +43,7 @@ enum Load {
     Forks(forks::Options),
     Yield(yields::Options),
     Replay(replay::Options),
+    Adversary(adversary::Options),
     /// Does nothing, successfully: what `forks --exec` executes
     #[command(hide = true)]
     Exit,
@@ -69,6 +71,7 @@ fn run(load: &Load) -> Result<Option<Value>> {
         Load::Forks(options) => forks::run(options)?,
         Load::Yield(options) => yields::run(options)?,
         Load::Replay(options) => replay::run(options)?,
+        Load::Adversary(options) => adversary::run(options)?,
         Load::Exit => return Ok(None),
     };
     Ok(Some(report))
