@@ -1,0 +1,249 @@
+"""What goes wrong on servers: each time scx_heddle goes on scheduling, or the kernel takes over and says why.
+
+On a machine whose virtual seconds are cheap. `make stress` does more of each.
+"""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from heddle_lab.job import CgroupSet, KillStep, SchedulerCommand, SchedulerStart, SchedulerStop, Step, WaitStep
+from heddle_lab.results import Results
+from tests.conftest import Boot
+from tests.vm.test_core import HEDDLE, MS, PROGRAM, STATE, STRESSED, cpu_ns, read, sleep, spin, wait, write
+
+STRESS = "HEDDLE_WAKES" in os.environ
+RESTARTS = 1000 if STRESS else 3
+GROUPS = 10_000 if STRESS else 200
+THREADS = 5000 if STRESS else 500
+
+SECOND_NS = 1000 * MS
+HOUR_NS = 3600 * SECOND_NS
+ONLINE = "/sys/devices/system/cpu/cpu{}/online"
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> str:
+    file = tmp_path / "stressed.toml"
+    file.write_text(STRESSED)
+    return str(file)
+
+
+def shell(name: str, script: str, **fields: Any) -> Step:
+    return Step(name=name, argv=["bash", "-c", script], **fields)
+
+
+def assert_scheduling(results: Results) -> None:
+    """The scheduler of the job was attached at the end, and the kernel had nothing to say."""
+    results.check()
+    assert results.step("state").stdout.strip() == "enabled"
+    assert results.of("scheduler")[-1]["state"] == "detached"
+    assert not results.of("error")
+
+
+def test_all_cpus_but_one_go_and_come_back(boot: Boot) -> None:
+    """As for suspend (suspend_disable_secondary_cpus() in kernel/cpu.c), twice, under load.
+
+    Before that, one comes that the loader did not know: it loads again, without what it has given up of root's rights.
+    """
+    cpus = (1, 2, 3)
+    cycle = [
+        *((f"{ONLINE.format(cpu)}", "0") for cpu in cpus),
+        *((f"{ONLINE.format(cpu)}", "1") for cpu in cpus),
+    ]
+    steps = [
+        Step(name="stop", action=SchedulerStop()),
+        write(ONLINE.format(3), "0"),
+        Step(name="start with three", action=SchedulerStart()),
+        write(ONLINE.format(3), "1"),
+        sleep(1000, "loads again"),
+        spin("load", "--threads", "6", for_ms=500, background=True),
+    ]
+    for turn in range(2):
+        for path, value in cycle:
+            step = write(path, value)
+            steps.append(step.model_copy(update={"name": f"{step.name} in turn {turn}"}))
+            if (path, value) in (cycle[2], cycle[-1]):
+                steps.append(sleep(80, f"{value} in turn {turn}"))
+    results = boot([*steps, wait("load"), read("state", STATE)], sched=HEDDLE)
+    assert_scheduling(results)
+    assert min(cpu_ns(results, "load")) > 60 * MS
+    assert "the kernel asked for a restart" in results.of("scheduler")[-1]["stderr"]
+
+
+def test_a_loader_that_is_stopped_for_a_minute_is_not_missed(boot: Boot, machine: str) -> None:
+    """The policy is in the kernel: a loader under SIGSTOP answers nobody, and nothing else changes."""
+    loader = "kill -{} $(pgrep -x scx_heddle)"
+    results = boot(
+        [
+            shell("stop", loader.format("STOP")),
+            sleep(30_000, "half a minute"),
+            spin("meanwhile", "--threads", "6", for_ms=100),
+            sleep(30_000, "another half"),
+            read("state", STATE),
+            shell("go on", loader.format("CONT")),
+            Step(name="answers", argv=["timeout", "--preserve-status", "1", PROGRAM, "--monitor", "0.2"]),
+        ],
+        machine=machine,
+        sched=HEDDLE,
+        timeout_ns=120 * SECOND_NS,
+    )
+    assert_scheduling(results)
+    assert min(cpu_ns(results, "meanwhile")) > 30 * MS
+    assert results.step("answers").stdout
+
+
+BOMB = "b() { b | b & }; b; sleep 60"
+"""processes that start two of themselves each"""
+
+RACE = """
+cd /sys/fs/cgroup
+for i in $(seq 20); do
+  mkdir race$i; (echo $BASHPID > race$i/cgroup.procs; exec sleep 0.00$((i % 10))) &
+  (echo $BASHPID > race$i/cgroup.procs; exit) & wait
+  rmdir race$i || exit
+done
+"""
+"""tasks that end in a group that is removed at once"""
+
+
+def test_memory_and_processes_run_out(boot: Boot, tmp_path: Path) -> None:
+    """The OOM killer ends what eats the memory; a fork bomb stays inside its pids.max; groups go with their tasks."""
+    machine = tmp_path / "small.toml"
+    machine.write_text(STRESSED.replace("memory_mib = 1024", "memory_mib = 512"))
+    results = boot(
+        [
+            spin("load", "--threads", "4", for_ms=1500, background=True),
+            shell("eater", "exec tail /dev/zero", expect_exit=None),
+            Step(name="limit", action=CgroupSet(cgroup="bomb", file="pids.max", value="100")),
+            shell("bomb", BOMB, cgroup="bomb", background=True, expect_exit=None),
+            sleep(300, "explosion"),
+            read("forks refused", "/sys/fs/cgroup/bomb/pids.events"),
+            Step(name="defuse", action=CgroupSet(cgroup="bomb", file="cgroup.kill", value="1")),
+            Step(name="bomb's end", action=WaitStep(step="bomb")),
+            shell("race", RACE),
+            wait("load"),
+            read("state", STATE),
+        ],
+        machine=str(machine),
+        sched=HEDDLE,
+    )
+    assert_scheduling(results)
+    assert results.step("eater").signal == 9
+    assert int(results.step("forks refused").stdout.split()[1]) > 0
+    assert min(cpu_ns(results, "load")) > 100 * MS
+
+
+@pytest.mark.stress
+def test_many_groups_and_many_threads(boot: Boot, machine: str) -> None:
+    """A shell that visits groups, under stress more than there are slots for; then a crowd on four CPUs."""
+    fill = f"echo +cpu > cgroup.subtree_control && for i in $(seq {GROUPS}); do mkdir many$i || exit; done"
+    use = f"for i in $(seq 1 {max(1, GROUPS // 100)} {GROUPS}); do echo $$ > /sys/fs/cgroup/many$i/cgroup.procs; done"
+    results = boot(
+        [
+            shell("groups", f"cd /sys/fs/cgroup && {fill}"),
+            shell("tasks", use),
+            spin("crowd", "--threads", str(THREADS), for_ms=1000 if STRESS else 200),
+            read("state", STATE),
+        ],
+        machine=machine,
+        sched=HEDDLE,
+    )
+    assert_scheduling(results)
+    assert len(cpu_ns(results, "crowd")) == THREADS
+
+
+def test_a_client_that_never_reads_holds_up_nobody(boot: Boot, machine: str) -> None:
+    """Its answers fill the socket; the scheduler and other clients do not wait for it."""
+    flood = """yes '{"req":"stats"}' | socat -u STDIN UNIX-CONNECT:/run/scx/root/stats"""
+    results = boot(
+        [
+            shell("flood", flood, background=True, expect_exit=None),
+            sleep(500, "it fills"),
+            spin("load", "--threads", "6", for_ms=100),
+            Step(name="other client", argv=["timeout", "--preserve-status", "1", PROGRAM, "--monitor", "0.2"]),
+            Step(name="kill", action=KillStep(step="flood")),
+            read("state", STATE),
+        ],
+        machine=machine,
+        sched=HEDDLE,
+        layers=["socat"],
+    )
+    assert_scheduling(results)
+    assert len(results.step("other client").stdout.splitlines()) >= 3
+
+
+RESTART = f"""
+for i in $(seq {RESTARTS}); do
+  {PROGRAM} & loader=$!
+  until [ "$(cat {STATE})" = enabled ]; do sleep 0.02; kill -0 $loader || exit 1; done
+  kill -TERM $loader; wait $loader || exit 1
+  until [ "$(cat {STATE})" = disabled ]; do sleep 0.02; done
+done
+"""
+
+LEAK_KB = 16_384
+"""of the memory that is free in the end; the first loads fill caches"""
+
+
+@pytest.mark.stress
+def test_restarts_lose_no_task_and_no_memory(boot: Boot, machine: str) -> None:
+    results = boot(
+        [
+            Step(name="the job's own", action=SchedulerStop()),
+            spin("load", "--threads", "2", for_ms=HOUR_NS // MS, background=True, timeout_ns=HOUR_NS, expect_exit=None),
+            shell("warm up", RESTART.replace(f"seq {RESTARTS}", "seq 1")),
+            read("before", "/proc/meminfo"),
+            shell("restarts", RESTART, timeout_ns=HOUR_NS),
+            read("after", "/proc/meminfo"),
+            shell("alive", "ls /proc/$(pgrep -x heddle-load)/task | wc -l"),
+            Step(name="end", action=KillStep(step="load")),
+        ],
+        machine=machine,
+        sched=HEDDLE,
+        timeout_ns=HOUR_NS,
+        wall_timeout_s=3600 if STRESS else 600,
+    ).check()
+    assert int(results.step("alive").stdout) >= 2
+
+    def available(step: str) -> int:
+        [line] = [line for line in results.step(step).stdout.splitlines() if line.startswith("MemAvailable:")]
+        return int(line.split()[1])
+
+    assert available("before") - available("after") < LEAK_KB
+
+
+IMPATIENT = SchedulerCommand(name="impatient", argv=["env", "SCX_TIMEOUT_MS=500", PROGRAM])
+
+
+def test_real_time_hogs_on_every_cpu(boot: Boot, machine: str) -> None:
+    """They run before all others: a kernel that keeps some time for sched_ext's tasks goes on, another one takes over.
+
+    A scheduler cannot help it: it is not asked for a task while one of a higher class runs.
+    """
+    spinning = ["bash", "-c", "while [ $SECONDS -lt 2 ]; do :; done"]
+    hogs = [Step(name=f"hog {cpu}", argv=spinning, cpus=str(cpu), policy="fifo", background=True) for cpu in range(4)]
+    results = boot(
+        [
+            Step(name="the job's own", action=SchedulerStop()),
+            Step(name="start", action=SchedulerStart(scheduler=IMPATIENT)),
+            spin("load", "--threads", "4", for_ms=2500, background=True),
+            sleep(50),
+            *hogs,
+            *(wait(hog.name) for hog in hogs),
+            wait("load"),
+            read("state", STATE),
+        ],
+        machine=machine,
+        sched=HEDDLE,
+    )
+    assert results.failure is None
+    assert min(cpu_ns(results, "load")) > 100 * MS
+    last = results.of("scheduler")[-1]
+    if results.step("state").stdout.strip() == "disabled":
+        [line] = [line for line in last["stderr"].splitlines() if line.startswith("scx_heddle: ")]
+        assert "stall" in line
+    else:
+        assert last["state"] == "detached"
