@@ -3,9 +3,13 @@
 //! `scx_heddle`: load the scheduler, keep it attached, report on it.
 
 mod bpf_skel;
+mod config;
+mod manual;
+mod metrics;
 mod monitor;
 mod options;
 mod preflight;
+mod privileges;
 mod ranks;
 mod scheduler;
 mod stats;
@@ -18,7 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result};
-use clap::Parser;
+use crossbeam_channel::Receiver;
 
 use options::Options;
 use scheduler::{Ended, Scheduler};
@@ -27,8 +31,7 @@ use topology::Topology;
 const NAME: &str = "scx_heddle";
 
 fn main() -> ExitCode {
-    let options = Options::parse();
-    match run(&options) {
+    match Options::read().and_then(|options| run(&options)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
             eprintln!("{NAME}: {e:#}");
@@ -38,23 +41,42 @@ fn main() -> ExitCode {
 }
 
 fn run(options: &Options) -> Result<()> {
-    init_log(options.verbose)?;
-    let shutdown = shutdown_on_signal()?;
-
-    if options.topology {
+    if let Some(shell) = options.completions {
+        manual::completions(shell);
+    } else if options.man {
+        manual::page(&mut std::io::stdout().lock())?;
+    } else if options.help_stats {
+        monitor::explain(&mut std::io::stdout().lock())?;
+    } else if options.check {
+        preflight::report()?;
+    } else if options.topology {
+        init_log(options.verbose)?;
         print!("{}", Topology::read(&options.asym)?);
-        return Ok(());
+    } else if let Some(interval) = options.monitor {
+        init_log(options.verbose)?;
+        monitor::watch(interval, options.json, shutdown_on_signal()?)?;
+    } else {
+        init_log(options.verbose)?;
+        load(options)?;
     }
-    if let Some(interval) = options.monitor {
-        return monitor::watch(interval, options.json, shutdown);
-    }
+    Ok(())
+}
 
+/// Load the scheduler and stay with it, printing and serving what it counts.
+fn load(options: &Options) -> Result<()> {
     preflight::check()?;
+    // Before there are other threads, which would keep theirs.
+    privileges::drop_unneeded(options.verbose > 0)?;
+    let shutdown = shutdown_on_signal()?;
+    let scrapes = match options.metrics {
+        Some(address) => metrics::serve(address)?,
+        None => crossbeam_channel::never(),
+    };
     let printer = options.stats.map(|interval| {
         let (json, shutdown) = (options.json, shutdown.clone());
         std::thread::spawn(move || monitor::watch(interval, json, shutdown))
     });
-    let result = schedule(options, &shutdown);
+    let result = schedule(options, &shutdown, &scrapes);
     shutdown.store(true, Ordering::Relaxed);
     if let Some(printer) = printer {
         printer.join().expect("the statistics printer panicked")?;
@@ -65,10 +87,14 @@ fn run(options: &Options) -> Result<()> {
 /// Schedule until a signal comes, the program fails, or the kernel ends it.
 /// Both sides may ask for a restart: the kernel, for instance, when CPUs came or
 /// went while the program was being loaded.
-fn schedule(options: &Options, shutdown: &Arc<AtomicBool>) -> Result<()> {
+fn schedule(
+    options: &Options,
+    shutdown: &Arc<AtomicBool>,
+    scrapes: &Receiver<metrics::Asked>,
+) -> Result<()> {
     loop {
         let mut object = MaybeUninit::uninit();
-        let ended = Scheduler::load(options, &mut object)?.run(shutdown)?;
+        let ended = Scheduler::load(options, &mut object)?.run(shutdown, scrapes)?;
         if ended == Ended::Done || shutdown.load(Ordering::Relaxed) {
             return Ok(());
         }

@@ -11,6 +11,19 @@ use anyhow::Result;
 
 use crate::stats::Counters;
 
+/// Print what each counter counts.
+///
+/// # Errors
+/// `out` cannot be written.
+pub fn explain(out: &mut impl Write) -> Result<()> {
+    let names = Counters::ABOUT.iter().map(|(name, _)| name.len());
+    let width = names.max().unwrap_or(0);
+    for (name, text) in Counters::ABOUT {
+        writeln!(out, "{name:width$}  {text}")?;
+    }
+    Ok(())
+}
+
 /// Ask the running scheduler every `interval` and print a line, until
 /// `shutdown` is set. Waits for a scheduler to appear.
 ///

@@ -2,11 +2,27 @@
 
 //! The command line.
 
+use std::ffi::OsString;
+use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Parser, ValueEnum};
+use anyhow::Result;
+use clap::{CommandFactory, FromArgMatches, Parser, ValueEnum};
+use clap_complete::Shell;
 
+use crate::config;
+use crate::metrics;
 use crate::ranks::{self, Asym};
+
+// The headings of --help, one a mechanism.
+const RUN_QUEUE: &str = "Run queue";
+const WAKE_QUEUE: &str = "Shared wake queue";
+const IDLE_SEARCH: &str = "Idle search";
+const ASYMMETRY: &str = "CPUs of different speed";
+const GROUPS: &str = "Control groups";
+const OBSERVATION: &str = "Observation";
+const OPERATION: &str = "Operation";
 
 /// A sched_ext scheduler of per-CPU queues in virtual time.
 ///
@@ -15,83 +31,126 @@ use crate::ranks::{self, Asym};
 #[command(name = "scx_heddle", version)]
 pub struct Options {
     /// How runnable tasks are queued
-    #[arg(long, value_enum, default_value_t = RunQueue::Percpu)]
+    #[arg(long, value_enum, default_value_t = RunQueue::Percpu, help_heading = RUN_QUEUE)]
     pub runq: RunQueue,
 
     /// Whether idle CPUs take the wakee first that has waited longest
-    #[arg(long, value_enum, default_value_t = WakeQueue::Llc)]
+    #[arg(long, value_enum, default_value_t = WakeQueue::Llc, help_heading = WAKE_QUEUE)]
     pub wakeq: WakeQueue,
 
     /// CPUs that share a wake queue in a large LLC; cores are not divided
     #[arg(long, value_name = "N", default_value_t = 32,
-          value_parser = clap::value_parser!(u32).range(1..=1024))]
+          value_parser = clap::value_parser!(u32).range(1..=1024), help_heading = WAKE_QUEUE)]
     pub wakeq_shard: u32,
 
     /// Whether idle CPUs also take the longest waiting wakee of other LLCs
-    #[arg(long, value_enum, default_value_t = WakeQueueSteal::Node)]
+    #[arg(long, value_enum, default_value_t = WakeQueueSteal::Node, help_heading = WAKE_QUEUE)]
     pub wakeq_steal: WakeQueueSteal,
 
     /// How idle CPUs are known to those who look for one
-    #[arg(long, value_enum, default_value_t = Idle::Mask)]
+    #[arg(long, value_enum, default_value_t = Idle::Mask, help_heading = IDLE_SEARCH)]
     pub idle: Idle,
 
     /// Look for an idle CPU in the other LLCs of the node too, when a task wakes up
     #[arg(long, value_enum, value_name = "SWITCH", num_args = 0..=1, require_equals = true,
-          default_value_t = Switch::On, default_missing_value = "on")]
+          default_value_t = Switch::On, default_missing_value = "on", help_heading = IDLE_SEARCH)]
     pub sis_node: Switch,
 
     /// Which CPUs are better, where they differ: as the machine says, as none, or by a list
     /// such as 0-15:100,16-23:60 (a higher number is faster)
     #[arg(long, value_name = "auto|off|PRIORITIES", default_value = "auto",
-          value_parser = ranks::parse)]
+          value_parser = ranks::parse, help_heading = ASYMMETRY)]
     pub asym: Asym,
 
     /// When a running task moves to a better CPU
-    #[arg(long, value_enum, default_value_t = AsymRule::Core)]
+    #[arg(long, value_enum, default_value_t = AsymRule::Core, help_heading = ASYMMETRY)]
     pub asym_rule: AsymRule,
 
     /// What tasks share evenly where CPUs differ in speed
-    #[arg(long, value_enum, default_value_t = Fair::Time)]
+    #[arg(long, value_enum, default_value_t = Fair::Time, help_heading = ASYMMETRY)]
     pub fair: Fair,
 
     /// How long a task may run while others wait, in microseconds
     #[arg(long, value_name = "US", default_value_t = 3000,
-          value_parser = clap::value_parser!(u64).range(100..=1_000_000))]
+          value_parser = clap::value_parser!(u64).range(100..=1_000_000), help_heading = RUN_QUEUE)]
     pub slice_us: u64,
 
     /// How far, in CPU time of its own, a wakee must be behind the running task to preempt it
     #[arg(long, value_name = "US", default_value_t = 1000,
-          value_parser = clap::value_parser!(u64).range(..=1_000_000))]
+          value_parser = clap::value_parser!(u64).range(..=1_000_000), help_heading = RUN_QUEUE)]
     pub wakeup_granularity_us: u64,
 
     /// Whether cpu.weight and cpu.idle of cgroups count [default: flat where the
     /// kernel tells schedulers of cgroups]
-    #[arg(long, value_enum)]
+    #[arg(long, value_enum, help_heading = GROUPS)]
     pub cgroup: Option<Cgroup>,
 
     /// Schedule only tasks that ask for it (SCHED_EXT), leave the rest alone
-    #[arg(long)]
+    #[arg(long, help_heading = RUN_QUEUE)]
     pub partial: bool,
 
     /// Print what happened every SEC seconds
-    #[arg(long, value_name = "SEC", value_parser = seconds)]
+    #[arg(long, value_name = "SEC", value_parser = seconds, help_heading = OBSERVATION)]
     pub stats: Option<Duration>,
 
     /// Schedule nothing: print the statistics of the running scx_heddle
-    #[arg(long, value_name = "SEC", value_parser = seconds, conflicts_with = "stats")]
+    #[arg(long, value_name = "SEC", value_parser = seconds, conflicts_with = "stats", help_heading = OBSERVATION)]
     pub monitor: Option<Duration>,
 
+    /// Serve the counters to Prometheus at this port of the loopback address, or at ADDRESS:PORT
+    #[arg(long, value_name = "[ADDRESS:]PORT", value_parser = metrics::parse_address,
+          help_heading = OBSERVATION)]
+    pub metrics: Option<SocketAddr>,
+
     /// Print statistics as JSON, one object a line
-    #[arg(long)]
+    #[arg(long, help_heading = OBSERVATION)]
     pub json: bool,
 
+    /// Print what each counter counts and exit
+    #[arg(long, help_heading = OBSERVATION)]
+    pub help_stats: bool,
+
+    /// Take options from a file, TOML with their long names as keys; what is given here wins
+    #[arg(long, value_name = "FILE", help_heading = OPERATION)]
+    pub config: Option<PathBuf>,
+
+    /// Say whether this machine can load the scheduler, and what is missing, and exit
+    #[arg(long, help_heading = OPERATION)]
+    pub check: bool,
+
+    /// Print the completions of a shell and exit
+    #[arg(long, value_name = "SHELL", help_heading = OPERATION)]
+    pub completions: Option<Shell>,
+
+    /// Print the manual page, in roff, and exit
+    #[arg(long, help_heading = OPERATION)]
+    pub man: bool,
+
     /// Print the CPUs as the scheduler sees them and exit
-    #[arg(long)]
+    #[arg(long, help_heading = OPERATION)]
     pub topology: bool,
 
     /// Log more, such as what the verifier had to do; twice for libbpf's messages
-    #[arg(short, long, action = clap::ArgAction::Count)]
+    #[arg(short, long, action = clap::ArgAction::Count, help_heading = OPERATION)]
     pub verbose: u8,
+}
+
+impl Options {
+    /// Read this process's command line, and the file that it names. Help,
+    /// version and mistakes on the command line end the process.
+    ///
+    /// # Errors
+    /// The file cannot be read, or holds something wrong.
+    pub fn read() -> Result<Self> {
+        let command = Self::command();
+        let given: Vec<OsString> = std::env::args_os().collect();
+        let matches = command.clone().get_matches_from(&given);
+        let Some(file) = matches.get_one::<PathBuf>("config") else {
+            return Ok(Self::from_arg_matches(&matches)?);
+        };
+        let more = config::arguments(file, &command, &matches)?;
+        Ok(Self::parse_from(given.into_iter().chain(more)))
+    }
 }
 
 /// Where runnable tasks wait.

@@ -4,9 +4,11 @@
 //! libbpf and the kernel would otherwise refuse with a bare error number.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Result, bail};
+
+use crate::privileges;
 
 const STATE: &str = "/sys/kernel/sched_ext/state";
 const ROOT_OPS: &str = "/sys/kernel/sched_ext/root/ops";
@@ -30,50 +32,145 @@ const OPTIONAL: &[(&str, &str)] = &[
     ),
 ];
 
+/// Something that loading needs.
+struct Requirement {
+    what: &'static str,
+    /// What is missing and how to mend it; nothing if it is there.
+    missing: Option<String>,
+}
+
 /// Check this machine, as root, for all that the scheduler needs.
 ///
 /// # Errors
 /// One line that names what is missing and how to mend it.
 pub fn check() -> Result<()> {
-    // SAFETY: geteuid() cannot fail and touches no memory.
-    let is_root = unsafe { libc::geteuid() } == 0;
-    check_machine(Path::new("/"), is_root, &release()?)?;
-    log_missing_functions();
+    if let Some(missing) = requirements()?.into_iter().find_map(|one| one.missing) {
+        bail!("{missing}");
+    }
+    for (function, instead) in absent_functions() {
+        log::info!("this kernel has no {function}(): {instead}");
+    }
     Ok(())
 }
 
-/// As [`check`], on the file system under `root`.
-fn check_machine(root: &Path, is_root: bool, release: &str) -> Result<()> {
-    let at = |path: &str| root.join(path.trim_start_matches('/'));
+/// Print each requirement and whether it is met.
+///
+/// # Errors
+/// One line, if the scheduler cannot be loaded here as things are.
+pub fn report() -> Result<()> {
+    let requirements = requirements()?;
+    for one in &requirements {
+        match &one.missing {
+            None => println!("ok       {}", one.what),
+            Some(missing) => println!("missing  {}: {missing}", one.what),
+        }
+    }
+    for (function, instead) in absent_functions() {
+        println!("without  {function}(): {instead}");
+    }
+    let missing = requirements.iter().filter(|one| one.missing.is_some());
+    match missing.count() {
+        0 => Ok(()),
+        count => bail!(
+            "cannot be loaded here: {count} of {} missing",
+            requirements.len()
+        ),
+    }
+}
 
-    if !at(STATE).exists() {
-        bail!(
-            "this kernel ({release}) has no sched_ext: boot one of 6.12 or later built with CONFIG_SCHED_CLASS_EXT"
-        );
+fn requirements() -> Result<Vec<Requirement>> {
+    // SAFETY: geteuid() cannot fail and touches no memory.
+    let is_root = unsafe { libc::geteuid() } == 0;
+    let capabilities = privileges::missing()?;
+    Ok(on_machine(
+        Path::new("/"),
+        is_root,
+        &capabilities,
+        &release()?,
+    ))
+}
+
+/// The requirements on the file system under `root`, of a process that lacks
+/// `capabilities`, on the kernel `release`. Those that explain others come first.
+fn on_machine(
+    root: &Path,
+    is_root: bool,
+    capabilities: &[String],
+    release: &str,
+) -> Vec<Requirement> {
+    let at = |path: &str| root.join(path.trim_start_matches('/'));
+    let unless = |met: bool, missing: String| (!met).then_some(missing);
+    let config = format!("/boot/config-{release}");
+    vec![
+        Requirement {
+            what: "a kernel with sched_ext",
+            missing: unless(
+                at(STATE).exists(),
+                format!(
+                    "this kernel ({release}) has no sched_ext: boot one of 6.12 or later built with CONFIG_SCHED_CLASS_EXT"
+                ),
+            ),
+        },
+        Requirement {
+            what: "root",
+            missing: unless(
+                is_root,
+                "loading a scheduler needs root: run it with sudo".to_string(),
+            ),
+        },
+        Requirement {
+            what: "capabilities",
+            missing: unless(
+                capabilities.is_empty(),
+                format!("loading a scheduler needs {}", capabilities.join(", ")),
+            ),
+        },
+        Requirement {
+            what: "no other scheduler",
+            missing: running(&at(STATE), &at(ROOT_OPS)).map(|name| {
+                format!("another sched_ext scheduler is running ({name}): stop it first")
+            }),
+        },
+        Requirement {
+            what: "the kernel's types",
+            missing: unless(
+                at(BTF).exists(),
+                format!("{BTF} is missing: boot a kernel built with CONFIG_DEBUG_INFO_BTF"),
+            ),
+        },
+        Requirement {
+            what: "the kernel's configuration",
+            missing: unless(
+                at(&config).exists() || at(PROC_CONFIG).exists(),
+                format!(
+                    "the kernel's configuration is missing: provide {config} or load a kernel with {PROC_CONFIG}"
+                ),
+            ),
+        },
+    ]
+}
+
+/// The name of the scheduler that runs, if one does. Names are what their authors
+/// made them: bounded by the kernel, escaped here.
+fn running(state: &Path, ops: &Path) -> Option<String> {
+    let state = fs::read_to_string(state).ok()?;
+    if state.trim() == "disabled" {
+        return None;
     }
-    if !is_root {
-        bail!("loading a scheduler needs root: run it with sudo");
+    let name = fs::read_to_string(ops).unwrap_or_default();
+    match name.trim() {
+        "" => Some("an unnamed one".to_string()),
+        name => Some(name.escape_debug().to_string()),
     }
-    let state = fs::read_to_string(at(STATE))?;
-    if state.trim() != "disabled" {
-        let name = fs::read_to_string(at(ROOT_OPS)).unwrap_or_default();
-        let name = match name.trim() {
-            "" => "an unnamed one",
-            name => name,
-        };
-        bail!("another sched_ext scheduler is running ({name}): stop it first");
-    }
-    if !at(BTF).exists() {
-        bail!("{BTF} is missing: boot a kernel built with CONFIG_DEBUG_INFO_BTF");
-    }
-    let config = PathBuf::from("/boot").join(format!("config-{release}"));
-    if !at(&config.to_string_lossy()).exists() && !at(PROC_CONFIG).exists() {
-        bail!(
-            "the kernel's configuration is missing: provide {} or load a kernel with {PROC_CONFIG}",
-            config.display()
-        );
-    }
-    Ok(())
+}
+
+/// Those of [`OPTIONAL`] that this kernel lacks.
+fn absent_functions() -> impl Iterator<Item = &'static (&'static str, &'static str)> {
+    let present = |function| scx_utils::compat::ksym_exists(function).unwrap_or(false);
+    let types = Path::new(BTF).exists(); // without them, the question is an error
+    OPTIONAL
+        .iter()
+        .filter(move |(function, _)| types && !present(function))
 }
 
 fn release() -> Result<String> {
@@ -81,17 +178,10 @@ fn release() -> Result<String> {
     Ok(release.trim().to_string())
 }
 
-fn log_missing_functions() {
-    for (function, instead) in OPTIONAL {
-        if !scx_utils::compat::ksym_exists(function).unwrap_or(false) {
-            log::info!("this kernel has no {function}(): {instead}");
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::path::PathBuf;
 
     const RELEASE: &str = "6.18.0-test";
 
@@ -122,13 +212,23 @@ mod tests {
             fs::remove_file(self.path(path)).unwrap();
         }
 
-        /// The one line that the check fails with.
-        fn error(&self, is_root: bool) -> String {
-            let error = format!(
-                "{:#}",
-                check_machine(&self.0, is_root, RELEASE).unwrap_err()
+        /// What is missing, each in one line.
+        fn missing(&self, is_root: bool) -> Vec<String> {
+            let requirements = on_machine(&self.0, is_root, &[], RELEASE);
+            let missing: Vec<_> = requirements
+                .into_iter()
+                .filter_map(|one| one.missing)
+                .collect();
+            assert!(
+                missing.iter().all(|line| line.lines().count() == 1),
+                "{missing:?}"
             );
-            assert_eq!(error.lines().count(), 1, "{error}");
+            missing
+        }
+
+        /// The one thing that is missing.
+        fn error(&self, is_root: bool) -> String {
+            let [error] = self.missing(is_root).try_into().unwrap();
             error
         }
     }
@@ -142,7 +242,7 @@ mod tests {
     #[test]
     fn a_complete_machine_passes() {
         let root = Root::new("complete");
-        check_machine(&root.0, true, RELEASE).unwrap();
+        assert!(root.missing(true).is_empty());
     }
 
     #[test]
@@ -167,6 +267,25 @@ mod tests {
     }
 
     #[test]
+    fn a_hostile_name_stays_on_its_line() {
+        let root = Root::new("hostile");
+        root.write(STATE, "enabled\n");
+        root.write(ROOT_OPS, "a\nb\u{1b}[2J\n");
+        assert!(root.error(true).contains(r"(a\nb\u{1b}[2J)"));
+    }
+
+    #[test]
+    fn capabilities_are_named() {
+        let root = Root::new("capabilities");
+        let requirements = on_machine(&root.0, true, &["CAP_BPF".to_string()], RELEASE);
+        let missing: Vec<_> = requirements
+            .into_iter()
+            .filter_map(|one| one.missing)
+            .collect();
+        assert_eq!(missing, ["loading a scheduler needs CAP_BPF"]);
+    }
+
+    #[test]
     fn missing_btf_is_named() {
         let root = Root::new("btf");
         root.remove(BTF);
@@ -180,6 +299,6 @@ mod tests {
         root.remove(&boot);
         assert!(root.error(true).contains(&boot));
         root.write(PROC_CONFIG, "");
-        check_machine(&root.0, true, RELEASE).unwrap();
+        assert!(root.missing(true).is_empty());
     }
 }

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use crossbeam_channel::{Receiver, select};
 use libbpf_rs::skel::Skel;
 use libbpf_rs::{Link, OpenObject};
 use scx_utils::compat;
@@ -16,11 +17,12 @@ use scx_utils::compat::{SCX_OPS_ENQ_LAST, SCX_OPS_KEEP_BUILTIN_IDLE, SCX_OPS_SWI
 use scx_utils::{scx_ops_attach, scx_ops_load, scx_ops_open, uei_exited, uei_report};
 
 use crate::bpf_skel::{BpfSkel, BpfSkelBuilder, OpenBpfSkel, types};
+use crate::metrics;
 use crate::options::{
     AsymRule, Cgroup, Fair, Idle, Options, RunQueue, Switch, WakeQueue, WakeQueueSteal,
 };
 use crate::ranks::Asym;
-use crate::stats::{self, Counters};
+use crate::stats::{self, Counters, Sample};
 use crate::topology::{CPUS_PER_WORD, MAX_CPUS, MAX_WORDS, NR_CLASSES, Topology};
 use crate::verifier;
 
@@ -55,7 +57,6 @@ impl<'object> Scheduler<'object> {
     /// # Errors
     /// One line that says which step failed and why.
     pub fn load(options: &Options, object: &'object mut MaybeUninit<OpenObject>) -> Result<Self> {
-        scx_utils::try_set_rlimit_infinity();
         libbpf_rs::set_print(Some((libbpf_rs::PrintLevel::Debug, log_libbpf)));
 
         let mut open = scx_ops_open!(
@@ -85,18 +86,30 @@ impl<'object> Scheduler<'object> {
         })
     }
 
-    /// Answer requests for statistics until the scheduler ends, `shutdown` is
-    /// set or the CPUs rank differently; then detach.
+    /// Answer requests for statistics, from the socket and from `scrapes`, until
+    /// the scheduler ends, `shutdown` is set or the CPUs rank differently; then
+    /// detach.
     ///
     /// # Errors
     /// The kernel's reason, if it ended the scheduler because of an error.
-    pub fn run(mut self, shutdown: &Arc<AtomicBool>) -> Result<Ended> {
+    pub fn run(
+        mut self,
+        shutdown: &Arc<AtomicBool>,
+        scrapes: &Receiver<metrics::Asked>,
+    ) -> Result<Ended> {
         let (response, request) = self.stats.channels();
         let mut ranks_read = Instant::now();
         let mut ranks_changed = false;
         while !shutdown.load(Ordering::Relaxed) && !uei_exited!(&self.skel, uei) && !ranks_changed {
-            if request.recv_timeout(POLL).is_ok() {
-                response.send(self.counters())?;
+            select! {
+                recv(request) -> asked => if asked.is_ok() {
+                    response.send(self.sample())?;
+                },
+                recv(scrapes) -> asked => if let Ok(reply) = asked {
+                    // A scrape that has given up is no error.
+                    let _ = reply.send(self.sample());
+                },
+                default(POLL) => {}
             }
             if ranks_read.elapsed() >= RANK_POLL {
                 ranks_read = Instant::now();
@@ -115,14 +128,24 @@ impl<'object> Scheduler<'object> {
         Ok(Ended::Restart)
     }
 
-    fn counters(&self) -> Counters {
+    /// What each LLC's CPUs have counted. CPUs that came later than the program
+    /// count to none, until the kernel asks for a restart.
+    fn sample(&self) -> Sample {
         let bss = self
             .skel
             .maps
             .bss_data
             .as_ref()
             .expect("the program has a .bss");
-        Counters::sum(&bss.cpu_stats)
+        let sum = |cpus: &Vec<usize>| {
+            let mut counters = Counters::default();
+            for &cpu in cpus {
+                counters.add_cpu(&bss.cpu_stats[cpu]);
+            }
+            counters
+        };
+        let llcs = self.topology.llcs();
+        llcs.iter().map(|(&llc, cpus)| (llc, sum(cpus))).collect()
     }
 }
 

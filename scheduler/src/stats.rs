@@ -3,6 +3,8 @@
 //! What the scheduler counts. Each counter is documented here, once; every
 //! output takes its names and texts from this struct.
 
+use std::collections::BTreeMap;
+
 use anyhow::Result;
 use scx_stats::prelude::*;
 use scx_stats_derive::Stats;
@@ -11,22 +13,27 @@ use serde::{Deserialize, Serialize};
 use crate::bpf_skel::types;
 
 macro_rules! counters {
-    ($($(#[$meta:meta])* $name:ident,)*) => {
+    ($(#[stat(desc = $text:literal)] $name:ident,)*) => {
         /// Events since the last report, over all CPUs.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, Stats)]
         #[stat(top)]
         pub struct Counters {
-            $($(#[$meta])* pub $name: u64,)*
+            $(#[stat(desc = $text)] pub $name: u64,)*
         }
 
         impl Counters {
-            /// Add up the counters of the CPUs.
-            pub fn sum(cpus: &[types::cpu_stats]) -> Self {
-                let mut total = Self::default();
-                for cpu in cpus {
-                    $(total.$name = total.$name.wrapping_add(cpu.$name);)*
-                }
-                total
+            /// Names and what they count, in the order of declaration.
+            pub const ABOUT: &'static [(&'static str, &'static str)] =
+                &[$((stringify!($name), $text),)*];
+
+            /// Add one CPU's counters.
+            pub fn add_cpu(&mut self, cpu: &types::cpu_stats) {
+                $(self.$name = self.$name.wrapping_add(cpu.$name);)*
+            }
+
+            /// Add what was counted elsewhere.
+            pub fn add(&mut self, other: &Self) {
+                $(self.$name = self.$name.wrapping_add(other.$name);)*
             }
 
             /// What was counted since `earlier`.
@@ -115,28 +122,78 @@ counters! {
     asym_refused,
 }
 
-/// The server's side of the channel between it and the scheduler's loop.
-pub type Server = StatsServer<(), Counters>;
+/// The counters of each LLC since the scheduler was attached, by the LLC's number.
+pub type Sample = BTreeMap<usize, Counters>;
 
-/// Offer the counters on the scx_stats socket. Each client gets differences
-/// from its own last request on.
+/// What was counted on the whole machine.
+pub fn total(sample: &Sample) -> Counters {
+    let mut total = Counters::default();
+    for counters in sample.values() {
+        total.add(counters);
+    }
+    total
+}
+
+/// Events since the last report, by LLC: the target `llc` of the socket.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, Stats)]
+pub struct Llcs {
+    #[stat(desc = "Counters of each LLC, by its number in --topology")]
+    pub llcs: BTreeMap<usize, Counters>,
+}
+
+impl Llcs {
+    fn between(earlier: &Sample, now: &Sample) -> Self {
+        let zero = Counters::default();
+        let since = |(&llc, counters): (&usize, &Counters)| {
+            (llc, counters.since(earlier.get(&llc).unwrap_or(&zero)))
+        };
+        Self {
+            llcs: now.iter().map(since).collect(),
+        }
+    }
+}
+
+/// The server's side of the channel between it and the scheduler's loop.
+pub type Server = StatsServer<(), Sample>;
+
+/// Offer the counters on the scx_stats socket: the whole machine's as target
+/// `top`, each LLC's as target `llc`. Each client gets differences from its own
+/// last request on.
+///
+/// # Errors
+/// The socket cannot be made.
 pub fn serve() -> Result<Server> {
-    let open: Box<dyn StatsOpener<(), Counters>> = Box::new(|(req, res)| {
+    let data = StatsServerData::new()
+        .add_meta(Counters::meta())
+        .add_meta(Llcs::meta())
+        .add_ops(
+            "top",
+            differences(|last, now| total(now).since(&total(last)).to_json()),
+        )
+        .add_ops(
+            "llc",
+            differences(|last, now| Llcs::between(last, now).to_json()),
+        );
+    StatsServer::new(data).launch()
+}
+
+/// What a client is told of two samples: its last one and a new one.
+type Tell = fn(&Sample, &Sample) -> Result<serde_json::Value>;
+
+fn differences(tell: Tell) -> StatsOps<(), Sample> {
+    let open: Box<dyn StatsOpener<(), Sample>> = Box::new(move |(req, res)| {
         req.send(())?;
         let mut last = res.recv()?;
-        let read: Box<dyn StatsReader<(), Counters>> = Box::new(move |_args, (req, res)| {
+        let read: Box<dyn StatsReader<(), Sample>> = Box::new(move |_args, (req, res)| {
             req.send(())?;
             let now = res.recv()?;
-            let delta = now.since(&last);
+            let told = tell(&last, &now);
             last = now;
-            delta.to_json()
+            told
         });
         Ok(read)
     });
-    let data = StatsServerData::new()
-        .add_meta(Counters::meta())
-        .add_ops("top", StatsOps { open, close: None });
-    StatsServer::new(data).launch()
+    StatsOps { open, close: None }
 }
 
 #[cfg(test)]
@@ -157,14 +214,25 @@ mod tests {
     }
 
     #[test]
-    fn every_counter_is_described() {
+    fn every_counter_is_described_the_same_everywhere() {
         let meta = Counters::meta();
-        for (name, _) in Counters::default().entries() {
-            let field = &meta.fields[name];
-            assert!(
-                !field.attrs.desc.as_deref().unwrap_or("").is_empty(),
-                "{name}"
-            );
+        assert_eq!(Counters::ABOUT.len(), meta.fields.len());
+        for (name, text) in Counters::ABOUT {
+            assert_eq!(meta.fields[*name].attrs.desc.as_deref(), Some(*text));
+            assert!(!text.is_empty() && !text.ends_with('.'), "{name}: {text}");
         }
+    }
+
+    #[test]
+    fn llcs_add_up_to_the_machine() {
+        let of = |queued| Counters {
+            queued,
+            ..Default::default()
+        };
+        let earlier = Sample::from([(0, of(1)), (1, of(2))]);
+        let now = Sample::from([(0, of(11)), (1, of(5))]);
+        let told = Llcs::between(&earlier, &now);
+        assert_eq!((told.llcs[&0].queued, told.llcs[&1].queued), (10, 3));
+        assert_eq!(total(&now).since(&total(&earlier)).queued, 13);
     }
 }

@@ -130,6 +130,15 @@ impl Topology {
         self.ranks.is_some() && Ranks::find(asym, &ids).is_ok_and(|now| now != self.ranks)
     }
 
+    /// The CPUs of each LLC.
+    pub fn llcs(&self) -> BTreeMap<usize, Vec<usize>> {
+        let mut llcs: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+        for cpu in &self.cpus {
+            llcs.entry(cpu.llc).or_default().push(cpu.id);
+        }
+        llcs
+    }
+
     /// Assign every CPU its bit, and its shared wake queue: an LLC has as many
     /// as it takes for about `wakeq_cpus` CPUs each.
     ///
