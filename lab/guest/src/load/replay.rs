@@ -164,7 +164,7 @@ impl Pace {
     fn run(&mut self, recorded_insns: u64) {
         let before_ns = clock::thread_cpu_time();
         let beside_ns = before_ns - self.since_ns;
-        let beside_insns = if self.work_ns > 0 { beside_ns * self.insns / self.work_ns } else { 0 };
+        let beside_insns = (beside_ns * self.insns).checked_div(self.work_ns).unwrap_or(0);
         let insns = recorded_insns.saturating_sub(beside_insns).max(work::MINIMUM);
         work::execute(insns);
         self.since_ns = clock::thread_cpu_time();
