@@ -114,20 +114,21 @@ impl Model {
     fn play(&self, number: usize, wakeups: &[Wakeups], random: &mut Random, end: u64) -> Done {
         let group = &self.groups[number];
         let mut done = Done::default();
+        let mut pace = Pace::default();
         // Tasks begin asleep, each at a point of its own.
         let first = quantile(&group.sleeps_ns, random);
         clock::sleep_until(clock::now() + random.below(first));
         while clock::now() < end {
-            work::execute(quantile(&group.runs_insns, random).max(work::MINIMUM));
+            pace.run(quantile(&group.runs_insns, random));
             done.runs += 1;
             for (other, &rate) in group.wakes.iter().enumerate() {
                 (0..times(rate, random)).for_each(|_| wakeups[other].give(self.groups[other].tasks));
             }
-            if chance(group.woken, random) {
-                let patience = quantile(&group.sleeps_ns, random);
-                done.timeouts += u64::from(!wakeups[number].take(clock::now() + patience));
+            let due = clock::now() + quantile(&group.sleeps_ns, random);
+            // A wakeup that was there first ends no sleep, but every recorded run ended with one.
+            if chance(group.woken, random) && !wakeups[number].take_given() {
+                done.timeouts += u64::from(!wakeups[number].wait(due));
             } else {
-                let due = clock::now() + quantile(&group.sleeps_ns, random);
                 clock::sleep_until(due);
                 done.late.add(clock::between(due, clock::now()));
             }
@@ -145,6 +146,30 @@ impl Group {
         // SAFETY: plain system call; 0 is the calling thread.
         Errno::result(unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, self.nice) }).context("nice")?;
         team::sharpen_timers()
+    }
+}
+
+/// How fast a task works, learnt as it goes.
+#[derive(Default)]
+struct Pace {
+    insns: u64,
+    /// CPU time that these instructions took.
+    work_ns: u64,
+    /// CPU time at the end of the last work.
+    since_ns: u64,
+}
+
+impl Pace {
+    /// Works for what is left of a recorded run: it contained the wakeups, falling asleep and getting up, too.
+    fn run(&mut self, recorded_insns: u64) {
+        let before_ns = clock::thread_cpu_time();
+        let beside_ns = before_ns - self.since_ns;
+        let beside_insns = (beside_ns * self.insns).checked_div(self.work_ns).unwrap_or(0);
+        let insns = recorded_insns.saturating_sub(beside_insns).max(work::MINIMUM);
+        work::execute(insns);
+        self.since_ns = clock::thread_cpu_time();
+        self.insns += insns;
+        self.work_ns += self.since_ns - before_ns;
     }
 }
 
@@ -167,13 +192,18 @@ impl Wakeups {
         }
     }
 
+    /// Takes a wakeup that found nobody asleep; tells whether there was one.
+    fn take_given(&self) -> bool {
+        let one = |due: i32| (due > 0).then(|| due - 1);
+        self.due.fetch_update(Ordering::AcqRel, Ordering::Acquire, one).is_ok()
+    }
+
     /// Waits for a wakeup until `end`; tells whether it came. One that did not is owed: else every wait that ends
     /// early would add a wakeup to the load, and it would grow.
-    fn take(&self, end: u64) -> bool {
-        let one = |due: i32| (due > 0).then(|| due - 1);
+    fn wait(&self, end: u64) -> bool {
         loop {
             let turn = self.turn.load(Ordering::Acquire);
-            if self.due.fetch_update(Ordering::AcqRel, Ordering::Acquire, one).is_ok() {
+            if self.take_given() {
                 return true;
             }
             let now = clock::now();
@@ -247,17 +277,17 @@ mod tests {
         let wakeups = Wakeups::default();
         wakeups.give(1);
         wakeups.give(1);
-        assert!(wakeups.take(clock::now()));
-        assert!(!wakeups.take(clock::now() + 1_000_000));
+        assert!(wakeups.wait(clock::now()));
+        assert!(!wakeups.wait(clock::now() + 1_000_000));
     }
 
     #[test]
     fn a_wakeup_that_was_not_waited_for_wakes_nobody_else() {
         let wakeups = Wakeups::default();
-        assert!(!wakeups.take(clock::now()));
+        assert!(!wakeups.wait(clock::now()));
         wakeups.give(2);
-        assert!(!wakeups.take(clock::now()));
+        assert!(!wakeups.wait(clock::now()));
         (0..3).for_each(|_| wakeups.give(2));
-        assert!(wakeups.take(clock::now()));
+        assert!(wakeups.wait(clock::now()));
     }
 }
