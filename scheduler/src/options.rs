@@ -18,6 +18,18 @@ pub struct Options {
     #[arg(long, value_enum, default_value_t = RunQueue::Percpu)]
     pub runq: RunQueue,
 
+    /// What the lock of the global queue is taken for
+    #[arg(long, value_enum, default_value_t = Locking::Vrq)]
+    pub locking: Locking,
+
+    /// End with an error if a rule of --locking is broken (for tests)
+    #[arg(long)]
+    pub lock_check: bool,
+
+    /// When a CPU that switches tasks wakes an idle one for the task before (global queue)
+    #[arg(long, value_enum, default_value_t = ReschedIdle::Table)]
+    pub resched_idle: ReschedIdle,
+
     /// Whether idle CPUs take the wakee first that has waited longest
     #[arg(long, value_enum, default_value_t = WakeQueue::Llc)]
     pub wakeq: WakeQueue,
@@ -54,10 +66,11 @@ pub struct Options {
     #[arg(long, value_enum, default_value_t = Fair::Time)]
     pub fair: Fair,
 
-    /// How long a task may run while others wait, in microseconds
-    #[arg(long, value_name = "US", default_value_t = 3000,
+    /// How long a task may run while others wait, in microseconds [default: 3000, of the
+    /// global queue 6000]
+    #[arg(long, value_name = "US",
           value_parser = clap::value_parser!(u64).range(100..=1_000_000))]
-    pub slice_us: u64,
+    pub slice_us: Option<u64>,
 
     /// How far, in CPU time of its own, a wakee must be behind the running task to preempt it
     #[arg(long, value_name = "US", default_value_t = 1000,
@@ -81,6 +94,10 @@ pub struct Options {
     #[arg(long, value_name = "SEC", value_parser = seconds, conflicts_with = "stats")]
     pub monitor: Option<Duration>,
 
+    /// Count what /proc/schedstat does too, by cause, and the global queue's lock by call site
+    #[arg(long)]
+    pub schedstat: bool,
+
     /// Print statistics as JSON, one object a line
     #[arg(long)]
     pub json: bool,
@@ -94,11 +111,41 @@ pub struct Options {
     pub verbose: u8,
 }
 
+impl Options {
+    /// How long a task may run while others wait, in microseconds.
+    pub fn slice_us(&self) -> u64 {
+        self.slice_us.unwrap_or(match self.runq {
+            RunQueue::Percpu => 3000,
+            RunQueue::Global => 6000, // rr_interval of BFS
+        })
+    }
+}
+
 /// Where runnable tasks wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum RunQueue {
     /// One queue per CPU, ordered by virtual time
     Percpu,
+    /// One queue, ordered by virtual deadline as in BFS
+    Global,
+}
+
+/// The lock of the global queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Locking {
+    /// For the queue, not to look at it nor at what tasks run (VRQ)
+    Vrq,
+    /// For every access to the queue, to tasks and to what CPUs run (BFS)
+    Grq,
+}
+
+/// When a CPU that switches tasks wakes an idle one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ReschedIdle {
+    /// If the task before waits for a CPU
+    Table,
+    /// Always, also if it sleeps
+    NextNotPrev,
 }
 
 /// The shared wake queue.
@@ -205,6 +252,17 @@ mod tests {
             let args = ["scx_heddle", "--slice-us", us];
             assert!(Options::try_parse_from(args).is_err(), "{us}");
         }
+    }
+
+    #[test]
+    fn the_slice_follows_from_the_queue_unless_it_is_given() {
+        let slice = |args: &[&str]| {
+            let options = Options::try_parse_from([&["scx_heddle"], args].concat()).unwrap();
+            options.slice_us()
+        };
+        assert_eq!(slice(&[]), 3000);
+        assert_eq!(slice(&["--runq", "global"]), 6000);
+        assert_eq!(slice(&["--runq", "global", "--slice-us", "1000"]), 1000);
     }
 
     #[test]
