@@ -173,7 +173,7 @@ mod tests {
         let more = arguments(&file, &Options::command(), &given).unwrap();
         fs::remove_file(file).unwrap();
         let options = Options::parse_from(args.into_iter().chain(more));
-        assert_eq!((options.slice_us, options.verbose), (700, 1));
+        assert_eq!((options.slice_us(), options.verbose), (700, 1));
         assert_eq!(options.wakeq, crate::options::WakeQueue::Off);
     }
 

@@ -17,6 +17,7 @@ use crate::ranks::{self, Asym};
 
 // The headings of --help, one a mechanism.
 const RUN_QUEUE: &str = "Run queue";
+const GLOBAL_QUEUE: &str = "Global run queue";
 const WAKE_QUEUE: &str = "Shared wake queue";
 const IDLE_SEARCH: &str = "Idle search";
 const ASYMMETRY: &str = "CPUs of different speed";
@@ -33,6 +34,18 @@ pub struct Options {
     /// How runnable tasks are queued
     #[arg(long, value_enum, default_value_t = RunQueue::Percpu, help_heading = RUN_QUEUE)]
     pub runq: RunQueue,
+
+    /// What the lock of the global queue is taken for
+    #[arg(long, value_enum, default_value_t = Locking::Vrq, help_heading = GLOBAL_QUEUE)]
+    pub locking: Locking,
+
+    /// End with an error if a rule of --locking is broken (for tests)
+    #[arg(long, help_heading = GLOBAL_QUEUE)]
+    pub lock_check: bool,
+
+    /// When a CPU that switches tasks wakes an idle one for the task before (global queue)
+    #[arg(long, value_enum, default_value_t = ReschedIdle::Table, help_heading = GLOBAL_QUEUE)]
+    pub resched_idle: ReschedIdle,
 
     /// Whether idle CPUs take the wakee first that has waited longest
     #[arg(long, value_enum, default_value_t = WakeQueue::Llc, help_heading = WAKE_QUEUE)]
@@ -70,10 +83,11 @@ pub struct Options {
     #[arg(long, value_enum, default_value_t = Fair::Time, help_heading = ASYMMETRY)]
     pub fair: Fair,
 
-    /// How long a task may run while others wait, in microseconds
-    #[arg(long, value_name = "US", default_value_t = 3000,
+    /// How long a task may run while others wait, in microseconds [default: 3000, of the
+    /// global queue 6000]
+    #[arg(long, value_name = "US",
           value_parser = clap::value_parser!(u64).range(100..=1_000_000), help_heading = RUN_QUEUE)]
-    pub slice_us: u64,
+    pub slice_us: Option<u64>,
 
     /// How far, in CPU time of its own, a wakee must be behind the running task to preempt it
     #[arg(long, value_name = "US", default_value_t = 1000,
@@ -102,6 +116,10 @@ pub struct Options {
     #[arg(long, value_name = "[ADDRESS:]PORT", value_parser = metrics::parse_address,
           help_heading = OBSERVATION)]
     pub metrics: Option<SocketAddr>,
+
+    /// Count what /proc/schedstat does too, by cause, and the global queue's lock by call site
+    #[arg(long, help_heading = OBSERVATION)]
+    pub schedstat: bool,
 
     /// Print statistics as JSON, one object a line
     #[arg(long, help_heading = OBSERVATION)]
@@ -152,6 +170,14 @@ impl Options {
         let more = config::arguments(file, &command, &matches)?;
         Ok(Self::parse_from(given.into_iter().chain(more)))
     }
+
+    /// How long a task may run while others wait, in microseconds.
+    pub fn slice_us(&self) -> u64 {
+        self.slice_us.unwrap_or(match self.runq {
+            RunQueue::Percpu => 3000,
+            RunQueue::Global => 6000, // rr_interval of BFS
+        })
+    }
 }
 
 /// Where runnable tasks wait.
@@ -159,6 +185,26 @@ impl Options {
 pub enum RunQueue {
     /// One queue per CPU, ordered by virtual time
     Percpu,
+    /// One queue, ordered by virtual deadline as in BFS
+    Global,
+}
+
+/// The lock of the global queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Locking {
+    /// For the queue, not to look at it nor at what tasks run (VRQ)
+    Vrq,
+    /// For every access to the queue, to tasks and to what CPUs run (BFS)
+    Grq,
+}
+
+/// When a CPU that switches tasks wakes an idle one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ReschedIdle {
+    /// If the task before waits for a CPU
+    Table,
+    /// Always, also if it sleeps
+    NextNotPrev,
 }
 
 /// The shared wake queue.
@@ -265,6 +311,17 @@ mod tests {
             let args = ["scx_heddle", "--slice-us", us];
             assert!(Options::try_parse_from(args).is_err(), "{us}");
         }
+    }
+
+    #[test]
+    fn the_slice_follows_from_the_queue_unless_it_is_given() {
+        let slice = |args: &[&str]| {
+            let options = Options::try_parse_from([&["scx_heddle"], args].concat()).unwrap();
+            options.slice_us()
+        };
+        assert_eq!(slice(&[]), 3000);
+        assert_eq!(slice(&["--runq", "global"]), 6000);
+        assert_eq!(slice(&["--runq", "global", "--slice-us", "1000"]), 1000);
     }
 
     #[test]

@@ -19,7 +19,8 @@ use scx_utils::{scx_ops_attach, scx_ops_load, scx_ops_open, uei_exited, uei_repo
 use crate::bpf_skel::{BpfSkel, BpfSkelBuilder, OpenBpfSkel, types};
 use crate::metrics;
 use crate::options::{
-    AsymRule, Cgroup, Fair, Idle, Options, RunQueue, Switch, WakeQueue, WakeQueueSteal,
+    AsymRule, Cgroup, Fair, Idle, Locking, Options, ReschedIdle, RunQueue, Switch, WakeQueue,
+    WakeQueueSteal,
 };
 use crate::ranks::Asym;
 use crate::stats::{self, Counters, Sample};
@@ -66,9 +67,10 @@ impl<'object> Scheduler<'object> {
             None::<libbpf_rs::libbpf_sys::bpf_object_open_opts>
         )?;
         configure(&mut open, options)?;
-        set_up_groups(&mut open, options.cgroup)?;
+        set_up_groups(&mut open, options)?;
+        set_up_global(&mut open, options)?;
         let topology = Topology::read(&options.asym)?;
-        lay_out(&mut open, &topology, options.wakeq_shard as usize)?;
+        lay_out(&mut open, &topology, options)?;
 
         let mut skel = scx_ops_load!(open, heddle_ops, uei)?;
         if log::log_enabled!(log::Level::Debug) {
@@ -157,13 +159,13 @@ fn log_libbpf(_level: libbpf_rs::PrintLevel, message: String) {
 
 /// Set what the options ask for.
 fn configure(open: &mut OpenBpfSkel<'_>, options: &Options) -> Result<()> {
-    let RunQueue::Percpu = options.runq;
     let rodata = open
         .maps
         .rodata_data
         .as_mut()
         .context("the program has no .rodata")?;
-    rodata.slice_ns = options.slice_us * 1000;
+    rodata.slice_ns = options.slice_us() * 1000;
+    rodata.schedstat = options.schedstat;
     rodata.wakeup_granularity_ns = options.wakeup_granularity_us * 1000;
     rodata.idle_policy = match options.idle {
         Idle::Mask => types::idle_policy::IDLE_MASK,
@@ -193,10 +195,44 @@ fn configure(open: &mut OpenBpfSkel<'_>, options: &Options) -> Result<()> {
     Ok(())
 }
 
+/// Switch the global queue on or off. Off, there is no memory for it and none of
+/// its callbacks is called.
+fn set_up_global(open: &mut OpenBpfSkel<'_>, options: &Options) -> Result<()> {
+    let rodata = open
+        .maps
+        .rodata_data
+        .as_mut()
+        .context("the program has no .rodata")?;
+    rodata.runq_global = options.runq == RunQueue::Global;
+    rodata.locking = match options.locking {
+        Locking::Vrq => types::locking::LOCKING_VRQ,
+        Locking::Grq => types::locking::LOCKING_GRQ,
+    };
+    rodata.lock_check = options.lock_check;
+    rodata.resched_rule = match options.resched_idle {
+        ReschedIdle::Table => types::resched_rule::RESCHED_TABLE,
+        ReschedIdle::NextNotPrev => types::resched_rule::RESCHED_NEXT_NOT_PREV,
+    };
+    if options.runq == RunQueue::Global {
+        return Ok(());
+    }
+    open.maps.grqs.set_autocreate(false)?;
+    let ops = open.struct_ops.heddle_ops_mut();
+    ops.init_task = ptr::null_mut();
+    ops.exit_task = ptr::null_mut();
+    ops.set_cpumask = ptr::null_mut();
+    ops.dequeue = ptr::null_mut();
+    Ok(())
+}
+
 /// Switch the CPU controller on or off. Off, none of its callbacks is called.
-fn set_up_groups(open: &mut OpenBpfSkel<'_>, asked: Option<Cgroup>) -> Result<()> {
+fn set_up_groups(open: &mut OpenBpfSkel<'_>, options: &Options) -> Result<()> {
     let tells = |op| compat::struct_has_field("sched_ext_ops", op).unwrap_or(false);
-    let flat = match asked {
+    let flat = match options.cgroup {
+        Some(Cgroup::Flat) if options.runq == RunQueue::Global => {
+            bail!("--cgroup flat: the global queue knows no groups: use --runq percpu")
+        }
+        _ if options.runq == RunQueue::Global => false,
         Some(Cgroup::Off) => false,
         Some(Cgroup::Flat) if !tells("cgroup_init") => bail!(
             "--cgroup flat: this kernel tells schedulers nothing of cgroups: \
@@ -229,8 +265,8 @@ fn set_up_groups(open: &mut OpenBpfSkel<'_>, asked: Option<Cgroup>) -> Result<()
 }
 
 /// Tell the program where each CPU is.
-fn lay_out(open: &mut OpenBpfSkel<'_>, topology: &Topology, wakeq_cpus: usize) -> Result<()> {
-    let layout = topology.layout(wakeq_cpus)?;
+fn lay_out(open: &mut OpenBpfSkel<'_>, topology: &Topology, options: &Options) -> Result<()> {
+    let layout = topology.layout(options.wakeq_shard as usize)?;
     let rodata = open
         .maps
         .rodata_data
@@ -277,6 +313,8 @@ fn lay_out(open: &mut OpenBpfSkel<'_>, topology: &Topology, wakeq_cpus: usize) -
     }
     if let Some(ranks) = topology.ranks() {
         log::info!("CPUs differ: priorities from {}", ranks.source);
+    }
+    if topology.ranks().is_some() && options.runq == RunQueue::Percpu {
         // Without a slice, the task that is asked for is enqueued, even alone.
         open.struct_ops.heddle_ops_mut().flags |= *SCX_OPS_ENQ_LAST;
     }

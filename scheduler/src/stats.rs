@@ -120,6 +120,66 @@ counters! {
     asym_moved,
     #[stat(desc = "Running tasks that were asked for but may not run there")]
     asym_refused,
+    #[stat(desc = "Idle CPUs woken for a task that was queued, or that went to sleep (--resched-idle)")]
+    resched_idle,
+    #[stat(desc = "Tasks of a CPU set that got no lane in the global queue: too many sets")]
+    confine_overflow,
+    #[stat(desc = "Tasks that got no node in the global queue: too many tasks")]
+    nodes_exhausted,
+    #[stat(desc = "Decisions what to run next, idling included (--schedstat)")]
+    sched_count,
+    #[stat(desc = "Passes from idle to idle (--schedstat)")]
+    goidle_idle,
+    #[stat(desc = "Passes to idle as the task went to sleep (--schedstat)")]
+    goidle_deactivate,
+    #[stat(desc = "Passes to idle as the task may no longer run here (--schedstat)")]
+    goidle_needother,
+    #[stat(desc = "Wakeups (--schedstat)")]
+    ttwu_count,
+    #[stat(desc = "Wakeups to the CPU of the waker (--schedstat)")]
+    ttwu_local,
+    #[stat(desc = "Time that tasks ran, ns (--schedstat)")]
+    rq_cpu_time,
+    #[stat(desc = "Time that tasks waited since they were queued or moved to their CPU, ns (--schedstat)")]
+    run_delay,
+    #[stat(desc = "Times that a task was given a CPU (--schedstat)")]
+    pcount,
+    #[stat(desc = "Global lock: taken to queue a task (--schedstat)")]
+    lock_enqueue,
+    #[stat(desc = "Global lock: found held to queue a task (--schedstat)")]
+    lock_enqueue_contended,
+    #[stat(desc = "Global lock: waited for and held to queue a task, ns (--schedstat)")]
+    lock_enqueue_ns,
+    #[stat(desc = "Global lock: taken to take a task out that changes (--schedstat)")]
+    lock_dequeue,
+    #[stat(desc = "Global lock: found held to take a task out that changes (--schedstat)")]
+    lock_dequeue_contended,
+    #[stat(desc = "Global lock: waited for and held to take a task out that changes, ns (--schedstat)")]
+    lock_dequeue_ns,
+    #[stat(desc = "Global lock: taken to take the next task (--schedstat)")]
+    lock_pick,
+    #[stat(desc = "Global lock: found held to take the next task (--schedstat)")]
+    lock_pick_contended,
+    #[stat(desc = "Global lock: waited for and held to take the next task, ns (--schedstat)")]
+    lock_pick_ns,
+    #[stat(desc = "Global lock: taken for what a task and its CPU tell (--locking grq) (--schedstat)")]
+    lock_task,
+    #[stat(desc = "Global lock: found held for what a task and its CPU tell (--locking grq) (--schedstat)")]
+    lock_task_contended,
+    #[stat(desc = "Global lock: waited for and held for what a task and its CPU tell (--locking grq), ns (--schedstat)")]
+    lock_task_ns,
+    #[stat(desc = "Global lock: taken to find the CPU to preempt (--locking grq) (--schedstat)")]
+    lock_search,
+    #[stat(desc = "Global lock: found held to find the CPU to preempt (--locking grq) (--schedstat)")]
+    lock_search_contended,
+    #[stat(desc = "Global lock: waited for and held to find the CPU to preempt (--locking grq), ns (--schedstat)")]
+    lock_search_ns,
+    #[stat(desc = "Global lock: taken as tasks come, go and change their affinity (--schedstat)")]
+    lock_slot,
+    #[stat(desc = "Global lock: found held as tasks come, go and change their affinity (--schedstat)")]
+    lock_slot_contended,
+    #[stat(desc = "Global lock: waited for and held as tasks come, go and change their affinity, ns (--schedstat)")]
+    lock_slot_ns,
 }
 
 /// The counters of each LLC since the scheduler was attached, by the LLC's number.

@@ -3,10 +3,13 @@
  * The policy headers as linkable functions, for tests/policy.rs.
  */
 #include "policy/asym.h"
+#include "policy/deadline.h"
+#include "policy/heap.h"
 #include "policy/hweight.h"
 #include "policy/idle.h"
 #include "policy/lag.h"
 #include "policy/preempt.h"
+#include "policy/resched.h"
 #include "policy/ring.h"
 #include "policy/vtime.h"
 #include "policy/wakeq.h"
@@ -60,6 +63,27 @@ EXPORT(enum ring_result, ring_put, (struct ring * ring, struct ring_item item),
 EXPORT(enum ring_result, ring_get, (struct ring * ring, struct ring_item *item),
        (ring, item))
 EXPORT(bool, ring_oldest, (struct ring * ring, u64 *since), (ring, since))
+EXPORT(u64, deadline_ns, (u64 rr_ns, u32 nice, bool idle), (rr_ns, nice, idle))
+EXPORT(u64, deadline_key, (u64 ns, u32 node), (ns, node))
+EXPORT(u32, node_of_key, (u64 key), (key))
+EXPORT(u64, kept_key, (u64 key, u64 fresh), (key, fresh))
+EXPORT(bool, deadline_preempts,
+       (u64 key, bool lowly, u64 curr_key, bool curr_idle),
+       (key, lowly, curr_key, curr_idle))
+EXPORT(u32, heap_first, (struct heap_node * nodes, u32 head), (nodes, head))
+EXPORT(u64, heap_coins, (u64 coins), (coins))
+EXPORT(bool, resched_best_idle,
+       (enum resched_rule rule, const struct resched_view *view), (rule, view))
+
+void shim_heap_push(struct heap_node *nodes, u32 head, u32 n, u64 coins)
+{
+	heap_push(nodes, head, n, coins);
+}
+
+void shim_heap_remove(struct heap_node *nodes, u32 n, u64 coins)
+{
+	heap_remove(nodes, n, coins);
+}
 
 u64 shim_nice_weight(u32 index)
 {

@@ -64,11 +64,16 @@ VERIFIER_LIMIT = 1_000_000
 """instructions of one program, BPF_COMPLEXITY_LIMIT_INSNS"""
 
 
+def verified(results: Results) -> dict[str, int]:
+    """Return what the verifier went through for each callback; scx_heddle ran with -v."""
+    said = results.of("scheduler")[-1]["stderr"]
+    return {name: int(insns) for name, insns in re.findall(r"verifier: heddle_(\w+): (\d+) instructions", said)}
+
+
 def test_loads_far_below_the_limits_of_the_verifier(boot: Boot, record_property: Callable[[str, object], None]) -> None:
     """What the verifier went through is recorded: pytest prints it in its summary."""
     results = boot([Step(name="stop", action=SchedulerStop())], sched=f"verbose={HEDDLE} -v").check()
-    said = results.of("scheduler")[-1]["stderr"]
-    costs = {name: int(insns) for name, insns in re.findall(r"verifier: heddle_(\w+): (\d+) instructions", said)}
+    costs = verified(results)
     record_property(f"instructions verified on {boot.kernel}", costs)
     assert {"init", "select_cpu", "enqueue", "dispatch", "running", "stopping"} <= set(costs)
     assert 0 < max(costs.values()) < VERIFIER_LIMIT / 10

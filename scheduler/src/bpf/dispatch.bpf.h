@@ -11,6 +11,7 @@
 #include "idle.bpf.h"
 #include "pull.bpf.h"
 #include "runq.bpf.h"
+#include "schedstat.bpf.h"
 
 /* @prev is at the end of its slice. */
 static __always_inline void dispatch_slice_end(u32 cpu, struct cpu_ctx *c,
@@ -58,6 +59,7 @@ static __always_inline void dispatch_cpu(s32 cpu, struct task_struct *prev)
 	/* Pulling lets go of the rq lock: a pinned task may have come meanwhile. */
 	if (runq_pick(cpu, c))
 		return;
+	schedstat_idle(prev);
 	idle_stays(cpu, prev);
 }
 

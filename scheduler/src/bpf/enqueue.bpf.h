@@ -9,6 +9,7 @@
 #include "asym.bpf.h"
 #include "idle.bpf.h"
 #include "runq.bpf.h"
+#include "schedstat.bpf.h"
 #include "wakeq.bpf.h"
 
 /*
@@ -139,6 +140,8 @@ static __always_inline void enqueue_task(struct task_struct *p, u64 enq_flags)
 	bool wakeup = enq_flags & SCX_ENQ_WAKEUP;
 	u64 vt;
 
+	if (wakeup)
+		schedstat_ttwu(cpu);
 	if (wakeup && is_percpu_kthread(p)) {
 		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_ns,
 				   enq_flags | SCX_ENQ_PREEMPT);

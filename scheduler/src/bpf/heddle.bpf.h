@@ -80,6 +80,9 @@ static __always_inline struct cpu_ctx *cpu_ctx(u32 cpu)
 #define count(event) \
 	(cpu_stats[bpf_get_smp_processor_id() & (MAX_CPUS - 1)].event++)
 
+#define count_by(event, n) \
+	(cpu_stats[bpf_get_smp_processor_id() & (MAX_CPUS - 1)].event += (n))
+
 /*
  * Have @cpu look for work. Not from a CPU that goes offline: a kick starts with
  * an interrupt to the CPU that kicks, and one that is not taken any more blocks

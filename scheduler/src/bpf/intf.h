@@ -37,6 +37,12 @@ enum idle_policy {
 	IDLE_BUILTIN,
 };
 
+/* What the lock of the global queue is taken for (grq.bpf.h). */
+enum locking {
+	LOCKING_VRQ,
+	LOCKING_GRQ,
+};
+
 /*
  * A CPU's place among the words and the shared wake queues. Those of an LLC are
  * contiguous, as are those of a NUMA node.
@@ -103,4 +109,34 @@ struct cpu_stats {
 	u64 asym_flee;
 	u64 asym_moved;
 	u64 asym_refused;
+	u64 resched_idle;
+	u64 confine_overflow;
+	u64 nodes_exhausted;
+	u64 sched_count;
+	u64 goidle_idle;
+	u64 goidle_deactivate;
+	u64 goidle_needother;
+	u64 ttwu_count;
+	u64 ttwu_local;
+	u64 rq_cpu_time;
+	u64 run_delay;
+	u64 pcount;
+	u64 lock_enqueue;
+	u64 lock_enqueue_contended;
+	u64 lock_enqueue_ns;
+	u64 lock_dequeue;
+	u64 lock_dequeue_contended;
+	u64 lock_dequeue_ns;
+	u64 lock_pick;
+	u64 lock_pick_contended;
+	u64 lock_pick_ns;
+	u64 lock_task;
+	u64 lock_task_contended;
+	u64 lock_task_ns;
+	u64 lock_search;
+	u64 lock_search_contended;
+	u64 lock_search_ns;
+	u64 lock_slot;
+	u64 lock_slot_contended;
+	u64 lock_slot_ns;
 } __attribute__((aligned(CACHE_LINE)));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * scx_heddle: a scheduler of per-CPU queues in virtual time.
+ * scx_heddle: a scheduler of per-CPU queues in virtual time, or of one queue in
+ * the order of virtual deadlines.
  *
  * This file is the table of contents: the callbacks of sched_ext in the order
  * of a task's life, each handing on to the mechanism that decides.
@@ -18,6 +19,10 @@
  *   enqueue.bpf.h   queueing, and preemption at wakeup
  *   pull.bpf.h      work for a CPU that would idle, fairness between CPUs
  *   hotplug.bpf.h   CPUs that come and go
+ *   grq.bpf.h       the global queue and its lock (--runq global)
+ *   confine.bpf.h   tasks that may not run on all CPUs, in the global queue
+ *   global.bpf.h    scheduling from the global queue
+ *   schedstat.bpf.h what /proc/schedstat counts, by cause
  *   dump.bpf.h      state for the kernel's debug dump
  */
 #include "heddle.bpf.h"
@@ -32,6 +37,10 @@
 #include "walk.bpf.h"
 #include "pull.bpf.h"
 #include "dispatch.bpf.h"
+#include "schedstat.bpf.h"
+#include "grq.bpf.h"
+#include "confine.bpf.h"
+#include "global.bpf.h"
 #include "hotplug.bpf.h"
 #include "dump.bpf.h"
 
@@ -39,9 +48,24 @@ char _license[] SEC("license") = "GPL";
 
 UEI_DEFINE(uei);
 
+s32 BPF_STRUCT_OPS(heddle_init_task, struct task_struct *p,
+		   struct scx_init_task_args *args)
+{
+	return global_init_task(p);
+}
+
 void BPF_STRUCT_OPS(heddle_enable, struct task_struct *p)
 {
-	runq_init_task(p);
+	if (runq_global)
+		global_enable(p);
+	else
+		runq_init_task(p);
+}
+
+void BPF_STRUCT_OPS(heddle_set_cpumask, struct task_struct *p,
+		    const struct cpumask *cpumask)
+{
+	global_set_affinity(p);
 }
 
 void BPF_STRUCT_OPS(heddle_runnable, struct task_struct *p, u64 enq_flags)
@@ -52,21 +76,39 @@ void BPF_STRUCT_OPS(heddle_runnable, struct task_struct *p, u64 enq_flags)
 s32 BPF_STRUCT_OPS(heddle_select_cpu, struct task_struct *p, s32 prev_cpu,
 		   u64 wake_flags)
 {
+	if (runq_global)
+		return global_place(p, prev_cpu, wake_flags);
 	return place_wakee(p, prev_cpu, wake_flags);
 }
 
 void BPF_STRUCT_OPS(heddle_enqueue, struct task_struct *p, u64 enq_flags)
 {
-	enqueue_task(p, enq_flags);
+	if (runq_global)
+		global_enqueue(p, enq_flags);
+	else
+		enqueue_task(p, enq_flags);
+}
+
+void BPF_STRUCT_OPS(heddle_dequeue, struct task_struct *p, u64 deq_flags)
+{
+	global_dequeue(p);
 }
 
 void BPF_STRUCT_OPS(heddle_dispatch, s32 cpu, struct task_struct *prev)
 {
-	dispatch_cpu(cpu, prev);
+	if (runq_global)
+		global_dispatch(cpu, prev);
+	else
+		dispatch_cpu(cpu, prev);
 }
 
 void BPF_STRUCT_OPS(heddle_running, struct task_struct *p)
 {
+	schedstat_arrive(p);
+	if (runq_global) {
+		global_start(p);
+		return;
+	}
 	if (cgroup_poll_idle)
 		group_poll_idle(p);
 	runq_start(p);
@@ -74,7 +116,11 @@ void BPF_STRUCT_OPS(heddle_running, struct task_struct *p)
 
 void BPF_STRUCT_OPS(heddle_stopping, struct task_struct *p, bool runnable)
 {
-	runq_stop(p);
+	schedstat_depart();
+	if (runq_global)
+		global_stop(p);
+	else
+		runq_stop(p);
 }
 
 void BPF_STRUCT_OPS(heddle_quiescent, struct task_struct *p, u64 deq_flags)
@@ -87,6 +133,8 @@ void BPF_STRUCT_OPS(heddle_tick, struct task_struct *p)
 	u32 cpu = scx_bpf_task_cpu(p);
 
 	idle_tick(cpu);
+	if (runq_global)
+		return;
 	rescue_waiting(cpu);
 	asym_tick(cpu, p);
 }
@@ -104,8 +152,18 @@ void BPF_STRUCT_OPS(heddle_update_idle, s32 cpu, bool idle)
 		return;
 	}
 	idle_enter(cpu);
+	if (runq_global) {
+		global_recheck(cpu);
+		return;
+	}
 	recheck_offers(cpu);
 	asym_help_others(cpu);
+}
+
+void BPF_STRUCT_OPS(heddle_exit_task, struct task_struct *p,
+		    struct scx_exit_task_args *args)
+{
+	global_exit_task(p);
 }
 
 s32 BPF_STRUCT_OPS(heddle_cgroup_init, struct cgroup *cgrp,
@@ -138,6 +196,8 @@ void BPF_STRUCT_OPS(heddle_cpu_online, s32 cpu)
 void BPF_STRUCT_OPS(heddle_cpu_offline, s32 cpu)
 {
 	hotplug_offline(cpu);
+	if (runq_global)
+		global_offline(cpu);
 }
 
 void BPF_STRUCT_OPS(heddle_dump_cpu, struct scx_dump_ctx *dctx, s32 cpu,
@@ -182,7 +242,11 @@ SCX_OPS_DEFINE(heddle_ops,
 	       .tick		= (void *)heddle_tick,
 	       .yield		= (void *)heddle_yield,
 	       .update_idle	= (void *)heddle_update_idle,
+	       .init_task	= (void *)heddle_init_task,
 	       .enable		= (void *)heddle_enable,
+	       .set_cpumask	= (void *)heddle_set_cpumask,
+	       .dequeue		= (void *)heddle_dequeue,
+	       .exit_task	= (void *)heddle_exit_task,
 	       .cgroup_init	= (void *)heddle_cgroup_init,
 	       .cgroup_exit	= (void *)heddle_cgroup_exit,
 	       .cgroup_set_weight	= (void *)heddle_cgroup_set_weight,

@@ -11,6 +11,7 @@
 #include "asym.bpf.h"
 #include "idle.bpf.h"
 #include "runq.bpf.h"
+#include "schedstat.bpf.h"
 #include "topology.bpf.h"
 
 /*
@@ -59,6 +60,8 @@ static __always_inline s32 place_wakee(struct task_struct *p, s32 prev_cpu,
 		bound_sleeper(p);
 		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_ns, 0);
 		count(idle_direct);
+		if (wake_flags & SCX_WAKE_TTWU)
+			schedstat_ttwu(cpu);
 		asym_count_placement(cpu);
 		return cpu;
 	}

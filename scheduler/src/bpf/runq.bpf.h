@@ -16,6 +16,7 @@
 #include "heddle.bpf.h"
 #include "cgroup.bpf.h"
 #include "idle.bpf.h"
+#include "schedstat.bpf.h"
 #include "topology.bpf.h"
 
 /* The frame that all clocks share (lag.h). */
@@ -287,4 +288,5 @@ static __always_inline void runq_keep(struct cpu_ctx *c,
 	else
 		c->clock = vt_max(c->clock, vt);
 	count(kept);
+	schedstat_keep();
 }

@@ -1,0 +1,283 @@
+"""The global run queue: its order, its affinities, its lock, and that no task runs twice at a time."""
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from heddle_lab import tracing
+from heddle_lab.job import SchedulerStop, Sleep, Step, Trace
+from heddle_lab.measures.timeline import SKEW_NS
+from tests.conftest import Boot
+from tests.vm.counting import PROGRAM, counted, counters
+from tests.vm.test_core import (
+    HEDDLE,
+    MS,
+    STATE,
+    VERIFIER_LIMIT,
+    cpu_ns,
+    hotplug_storm,
+    read,
+    sleep,
+    spin,
+    verified,
+    wait,
+)
+
+pytestmark = pytest.mark.vm
+
+GLOBAL = f"global={HEDDLE} --runq global"
+LOCKINGS = ("vrq", "grq")
+CPUS = 8
+MACHINE = "smp-8-2llc"
+
+ONE_CPU = """
+name = "one-cpu"
+summary = "a single CPU: what runs next depends on the queue alone"
+source = "synthetic"
+memory_mib = 512
+topology = { cores = 1 }
+"""
+
+TICK_MS = 4  # CONFIG_HZ=250
+RR_MS = 6  # of BFS, which the tick rounds up
+
+
+def due_after_ms(nice: int) -> float:
+    """Return when a slice is due (BFS): nice -20 after an rr interval of 128 parts, each level a tenth later."""
+    parts = 128
+    for _ in range(nice + 20):
+        parts = parts * 11 // 10
+    return RR_MS * parts / 128
+
+
+@pytest.fixture
+def one_cpu(tmp_path: Path) -> str:
+    path = tmp_path / "one-cpu.toml"
+    path.write_text(ONE_CPU)
+    return str(path)
+
+
+def shares(nice: list[int]) -> list[float]:
+    """Return what tasks get of a CPU: whoever is due first runs for a slice, then is due by his nice level later."""
+    slice_ms = -(-RR_MS // TICK_MS) * TICK_MS
+    later = [due_after_ms(level) for level in nice]
+    due, got, now = list(later), [0] * len(nice), 0
+    for _ in range(1000):
+        first = due.index(min(due))
+        now += slice_ms
+        got[first] += 1
+        due[first] = now + later[first]
+    return [slices / sum(got) for slices in got]
+
+
+def lock_total(got: Counter[str], what: str = "") -> int:
+    sites = ("enqueue", "dequeue", "pick", "task", "search", "slot")
+    return sum(got[f"lock_{site}{what}"] for site in sites)
+
+
+@pytest.mark.parametrize("locking", LOCKINGS)
+def test_loads_far_below_the_limits_of_the_verifier(
+    boot: Boot, locking: str, record_property: Callable[[str, object], None]
+) -> None:
+    sched = f"{GLOBAL} --locking {locking} --schedstat -v"
+    costs = verified(boot([Step(name="stop", action=SchedulerStop())], sched=sched).check())
+    record_property(f"instructions verified on {boot.kernel}", costs)
+    assert {"init_task", "set_cpumask", "dequeue", "exit_task", "enqueue", "dispatch"} <= set(costs)
+    assert 0 < max(costs.values()) < VERIFIER_LIMIT / 10
+
+
+def test_tasks_get_what_their_deadlines_say(boot: Boot, one_cpu: str) -> None:
+    nice = [0, 3, 8]
+    hogs = spin("hogs", "--threads", "3", "--nice", "0,3,8", for_ms=2000)
+    got = cpu_ns(boot([hogs], machine=one_cpu, sched=GLOBAL).check(), "hogs")
+    assert [ns / sum(got) for ns in got] == pytest.approx(shares(nice), abs=0.02)
+
+
+def test_the_idle_policy_comes_last_but_comes(boot: Boot, one_cpu: str) -> None:
+    hogs = spin("hogs", "--threads", "2", "--policy", "other,idle", for_ms=10_000)
+    _, idle = cpu_ns(boot([hogs], machine=one_cpu, sched=GLOBAL).check(), "hogs")
+    # Once in four seconds, for a slice.
+    assert 0 < idle < 5 * 2 * TICK_MS * MS
+
+
+@pytest.mark.parametrize("cpus", ["0-3", "1-2"])
+def test_hogs_share_the_cpus_that_they_may_use(boot: Boot, cpus: str) -> None:
+    """All of them, and a set of them: one more hog than CPUs. Nobody is accounted for what he had, hence the margin."""
+    number = int(cpus[2]) - int(cpus[0]) + 1
+    hogs = spin("hogs", "--threads", str(number + 1), "--cpus", cpus, for_ms=2000)
+    for got in cpu_ns(boot([hogs], sched=GLOBAL).check(), "hogs"):
+        assert got == pytest.approx(2000 * MS * number / (number + 1), rel=0.1)
+
+
+def test_every_mask_is_kept(boot: Boot) -> None:
+    """Pinned tasks and those of sets that overlap, beside a load that is free to move."""
+    masks = {"a": "0", "b": "3", "c": "0-1", "d": "1-3", "e": "0,2"}
+    allowed = {"a": {0}, "b": {3}, "c": {0, 1}, "d": {1, 2, 3}, "e": {0, 2}}
+    script = (
+        "echo -n set{name}{kind} > /proc/self/comm; mkfifo /tmp/{name}{kind}; exec 3<>/tmp/{name}{kind};"
+        " while :; do for i in $(seq {turns}); do :; done; read -t 0.001 -u 3; done"
+    )
+    confined = [
+        Step(
+            name=f"{name}{kind}",
+            argv=["bash", "-c", script.replace("$(seq {turns})", " ".join(["x"] * turns)).format(name=name, kind=kind)],
+            cpus=cpus,
+            background=True,
+        )
+        for name, cpus in masks.items()
+        for kind, turns in (("h", 5000), ("s", 10))
+    ]
+    free = Step(
+        name="free",
+        argv=["hackbench", "-g", "1", "-f", "4", "-l", "500"],
+        trace=Trace(events=["sched:sched_switch"], filter='next_comm ~ "set*"', buffer_kb=16384),
+    )
+    results = boot([*confined, sleep(20), free, read("state", STATE)], sched=GLOBAL).check()
+    assert results.step("state").stdout.strip() == "enabled"
+    ran: dict[str, set[int]] = {}
+    for hit in results.trace("sched_switch"):
+        ran.setdefault(hit.fields["next_comm"], set()).add(hit.cpu)
+    assert set(ran) == {f"set{name}{kind}" for name in masks for kind in "hs"}
+    for comm, cpus in ran.items():
+        assert cpus <= allowed[comm[3]], comm
+    # Those that may run on several CPUs do so.
+    assert all(len(ran[f"set{name}s"]) > 1 for name in "cde")
+
+
+@pytest.mark.parametrize("locking", LOCKINGS)
+def test_no_task_runs_on_two_cpus_at_a_time(boot: Boot, locking: str) -> None:
+    """A task is queued before its CPU has switched away from it, and the others are after it at once."""
+    load = Step(
+        name="load",
+        argv=["hackbench", "-g", "2", "-f", "5", "-l", "300"],
+        trace=Trace(events=list(tracing.EVENTS), format="raw", buffer_kb=16384),
+    )
+    results = boot([load], machine=MACHINE, sched=f"{GLOBAL} --locking {locking}").check()
+    runs = tracing.line_of(tracing.events_of(results, "load"), results).tasks()
+    order = np.lexsort((runs.start_ns, runs.pid))
+    pid, cpu = runs.pid[order], runs.cpu[order]
+    overlap_ns = runs.end_ns[order][:-1] - runs.start_ns[order][1:]
+    same = pid[:-1] == pid[1:]
+    moved = same & (cpu[:-1] != cpu[1:])
+    assert moved.sum() > 1000
+    # By more than the stamps of two CPUs may contradict each other.
+    assert overlap_ns[same].max() <= SKEW_NS
+
+
+def test_both_lockings_decide_alike(boot: Boot, one_cpu: str) -> None:
+    """On one CPU: hogs of three nice levels run in the same order."""
+    script = """
+    for nice in 0 3 8; do
+      nice -n $nice bash -c "echo -n hog$nice > /proc/self/comm; while :; do :; done" &
+    done
+    sleep 1
+    kill $(jobs -p)
+    """
+    trace = Trace(events=["sched:sched_switch"], filter='next_comm ~ "hog*"', buffer_kb=4096)
+    hogs = Step(name="hogs", argv=["bash", "-c", script], trace=trace)
+    orders = {}
+    for locking in LOCKINGS:
+        results = boot([hogs], machine=one_cpu, sched=f"{GLOBAL} --locking {locking}").check()
+        orders[locking] = [hit.fields["next_comm"] for hit in results.trace("sched_switch")]
+    assert len(orders["vrq"]) > 50
+    assert orders["vrq"] == orders["grq"]
+
+
+@pytest.mark.parametrize("locking", LOCKINGS)
+def test_cpus_come_and_go_under_load_and_the_locks_are_held(boot: Boot, locking: str) -> None:
+    results = boot(
+        [
+            Step(name="load", argv=["hackbench", "-g", "2", "-f", "4", "-l", "2000"], background=True),
+            spin("pinned", "--threads", "2", "--cpus", "2", for_ms=200, background=True),
+            spin("set", "--threads", "3", "--cpus", "2-3", for_ms=200, background=True),
+            sleep(20, "before"),
+            hotplug_storm(10),
+            wait("pinned"),
+            wait("set"),
+            wait("load"),
+            read("state", STATE),
+        ],
+        sched=f"{GLOBAL} --locking {locking} --lock-check",
+    ).check()
+    assert results.step("state").stdout.strip() == "enabled"
+    assert not results.of("error")
+    assert min(cpu_ns(results, "set")) > 0
+    assert results.step("load").elapsed_ns < 5_000 * MS
+
+
+def test_a_crowd_is_served_in_turn(boot: Boot) -> None:
+    """Every one of many hogs has its slice, and none a third before all have had one."""
+    crowd = 400
+    hogs = spin("hogs", "--threads", str(crowd), for_ms=1500)
+    got = cpu_ns(boot([hogs], sched=GLOBAL).check(), "hogs")
+    assert len(got) == crowd
+    assert min(got) > 0
+    assert max(got) < 4 * 2 * TICK_MS * MS
+
+
+def test_variable_locking_takes_the_lock_half_as_often_for_half_as_long(
+    boot: Boot, record_property: Callable[[str, object], None]
+) -> None:
+    load = ["hackbench", "-g", "2", "-f", "5", "-l", "200"]
+    parts = {
+        locking: counted(
+            locking, ["--runq", "global", "--locking", locking, "--schedstat"], [Step(name=locking, argv=load)]
+        )
+        for locking in LOCKINGS
+    }
+    results = boot([step for part in parts.values() for step in part], machine=MACHINE, sched=HEDDLE).check()
+    per_switch = {}
+    for locking in LOCKINGS:
+        got = counters(results, locking)
+        assert got["pcount"] > 1000
+        per_switch[locking] = (lock_total(got) / got["pcount"], lock_total(got, "_ns") / got["pcount"])
+    record_property(f"lock per switch on {boot.kernel}: times, ns", per_switch)
+    assert per_switch["vrq"][0] <= per_switch["grq"][0] / 2
+    assert per_switch["vrq"][1] <= per_switch["grq"][1] / 2
+
+
+def test_no_idle_cpu_is_woken_for_a_task_that_sleeps(boot: Boot) -> None:
+    """At half load: by the old rule most CPUs that are woken idle again."""
+    rules = ("table", "next-not-prev")
+    argv = ["heddle-load", "schbench", "--load", "0.5", "--cpus-online", str(CPUS)]
+    argv += ["--request-insns", "200000", "--think-us", "100", "--requests", "1000"]
+    parts = {
+        rule: counted(rule, ["--runq", "global", "--resched-idle", rule, "--schedstat"], [Step(name=rule, argv=argv)])
+        for rule in rules
+    }
+    results = boot([step for part in parts.values() for step in part], machine=MACHINE, sched=HEDDLE).check()
+    idle = {rule: counters(results, rule)["goidle_idle"] for rule in rules}
+    assert idle["next-not-prev"] >= 1.5 * idle["table"]
+    work = {rule: json.loads(results.step(rule).stdout)["throughput"] for rule in rules}
+    assert work["table"] >= 0.99 * work["next-not-prev"]
+
+
+@pytest.mark.parametrize("runq", ["percpu", "global"])
+def test_statistics_add_up(boot: Boot, runq: str) -> None:
+    """What tasks ran and waited for, counted by the scheduler, and what the tasks themselves say."""
+    hogs = spin("hogs", "--threads", "8", for_ms=500)
+    naps = Step(name="naps", action=Sleep(ns=100 * MS))
+    parts = counted("part", ["--runq", runq, "--schedstat"], [hogs, naps])
+    results = boot(parts, sched=HEDDLE).check()
+    got = counters(results, "part")
+    ran = sum(cpu_ns(results, "hogs"))
+    assert ran <= got["rq_cpu_time"] < 1.2 * ran
+    # Eight hogs on four CPUs wait for as long as they run. The time before a task is moved to another CPU is not seen.
+    least = 0.9 if runq == "percpu" else 0.1
+    assert ran * least <= got["run_delay"] < 1.3 * ran
+    assert got["pcount"] < got["sched_count"]
+    assert got["goidle_deactivate"] > 0
+    assert got["ttwu_count"] >= got["ttwu_local"]
+    assert (lock_total(got) > 0) == (runq == "global")
+
+
+def test_groups_are_refused(boot: Boot) -> None:
+    argv = [PROGRAM, "--runq", "global", "--cgroup", "flat"]
+    stop = Step(name="stop", action=SchedulerStop())
+    results = boot([stop, Step(name="refused", argv=argv, expect_exit=1)], sched=HEDDLE).check()
+    assert "--cgroup flat" in results.step("refused").stderr
+    assert len(results.step("refused").stderr.strip().splitlines()) == 1

@@ -1,0 +1,625 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * The global run queue: scheduling by virtual deadlines (--runq global).
+ *
+ * All tasks that wait are in one order (policy/deadline.h), and each CPU takes the
+ * first that it may run. A wakee goes to an idle CPU if there is one, past the
+ * queue; else it is queued, and the CPU that runs the latest deadline of all is
+ * preempted if the wakee is due before it. The next task of a CPU is the first
+ * among the queue, the tasks that wait for this CPU only, and the one that runs.
+ * What ran in another LLC counts as due later by the rr interval, in another node
+ * by two: caches are worth that much (BFS bars tasks just preempted from other CPUs
+ * altogether).
+ *
+ * Beside what the task itself carries, p->scx.dsq_vtime with its key and so its
+ * node, there is the node (heap.h) and what each CPU tells of the task it runs.
+ */
+#pragma once
+
+#include "confine.bpf.h"
+#include "enqueue.bpf.h"
+#include "grq.bpf.h"
+#include "heddle.bpf.h"
+#include "idle.bpf.h"
+#include "policy/resched.h"
+#include "runq.bpf.h"
+#include "schedstat.bpf.h"
+
+/* Options; the loader sets them before the program is loaded. */
+const volatile bool runq_global;
+const volatile enum resched_rule resched_rule = RESCHED_TABLE;
+
+/* How often to try again when another CPU was quicker. */
+#define PICK_TRIES 4
+
+/* What a CPU tells of the task that it runs. */
+struct global_cpu {
+	u64 curr_key;
+	u64 curr_sum_exec; /* when its slice was looked at last */
+	u32 curr_left_ns; /* what was left of it then */
+	bool running;
+	bool curr_idle; /* it is SCHED_IDLE */
+	bool preempted; /* it is about to be */
+	bool waker_sleeps; /* it wakes a task and says that it will sleep */
+	u32 barrier; /* see full_barrier() */
+} __attribute__((aligned(CACHE_LINE)));
+
+struct global_cpu global_cpus[MAX_CPUS];
+
+static __always_inline struct global_cpu *global_cpu(u32 cpu)
+{
+	return &global_cpus[cpu & (MAX_CPUS - 1)];
+}
+
+/* All that was stored before is seen before all that is loaded after. */
+static __always_inline void full_barrier(void)
+{
+	__sync_lock_test_and_set(
+		&global_cpu(bpf_get_smp_processor_id())->barrier, 0);
+}
+
+static __always_inline struct heap_node *node_of(struct grq *grq,
+						 const struct task_struct *p)
+{
+	return heap_at(grq->nodes, node_of_key(p->scx.dsq_vtime));
+}
+
+/* The key of @p if its slice started now. */
+static __always_inline u64 fresh_key(const struct task_struct *p)
+{
+	u64 ns = deadline_ns(slice_ns, nice_index(p->static_prio),
+			     task_is_idle_policy(p));
+
+	return deadline_key(scx_bpf_now() + ns, node_of_key(p->scx.dsq_vtime));
+}
+
+/* Neither the idle nor the batch policy preempts. */
+static __always_inline bool is_lowly(const struct task_struct *p)
+{
+	return task_is_idle_policy(p) || p->policy == SCHED_BATCH;
+}
+
+/* What is left of the slice of @node's task; node 0 is nobody's. */
+static __always_inline u32 left_of(const struct heap_node *node)
+{
+	return node->left_ns ?: slice_ns;
+}
+
+/* ops.init_task */
+static __always_inline s32 global_init_task(struct task_struct *p)
+{
+	struct grq *grq = the_grq();
+	struct grq_hold hold = {};
+	u32 node;
+
+	if (!grq)
+		return -ENOENT;
+	GRQ_LOCK(grq, &hold);
+	node = grq_alloc(grq, &hold);
+	if (node) {
+		heap_at(grq->nodes, node)->lane = 0;
+		heap_at(grq->nodes, node)->left_ns = 0;
+		heap_at(grq->nodes, node)->home = HOME_CPU;
+	}
+	GRQ_UNLOCK(grq, &hold, slot);
+	if (!node)
+		count(nodes_exhausted);
+	p->scx.dsq_vtime = deadline_key(0, node);
+	return 0;
+}
+
+/* ops.exit_task */
+static __always_inline void global_exit_task(const struct task_struct *p)
+{
+	struct grq *grq = the_grq();
+	struct grq_hold hold = {};
+	u32 node = node_of_key(p->scx.dsq_vtime);
+
+	if (!grq || !node)
+		return;
+	confine_put(grq, heap_at(grq->nodes, node)->home);
+	GRQ_LOCK(grq, &hold);
+	grq_remove(grq, &hold, node);
+	grq_free(grq, &hold, node);
+	GRQ_UNLOCK(grq, &hold, slot);
+}
+
+/* ops.set_cpumask: the affinity of @p has changed. It is not queued. */
+static __always_inline void global_set_affinity(struct task_struct *p)
+{
+	struct grq *grq = the_grq();
+	u32 node = node_of_key(p->scx.dsq_vtime);
+	u32 home;
+
+	if (!grq || !node)
+		return;
+	home = confine_home(p);
+	confine_put(grq, heap_at(grq->nodes, node)->home);
+	heap_at(grq->nodes, node)->home = home;
+}
+
+/* ops.enable: at fork or from another class, a task starts with a new slice. */
+static __always_inline void global_enable(struct task_struct *p)
+{
+	p->scx.dsq_vtime = fresh_key(p);
+	global_set_affinity(p);
+}
+
+/* Rule b: what a CPU tells of itself is written by itself, about its task. */
+static __always_inline void global_needs_rq(u32 cpu,
+					    const struct task_struct *p)
+{
+	if (lock_check &&
+	    (cpu != bpf_get_smp_processor_id() || cpu != scx_bpf_task_cpu(p)))
+		scx_bpf_error("CPU %d was spoken for by another", cpu);
+}
+
+/*
+ * @p runs on @cpu: note what is left of its slice. If nothing is, it gets
+ * another one and is due later. So is a task that yields, and a batch task
+ * whenever it stops (BFS).
+ */
+static __always_inline void global_settle(struct grq *grq, u32 cpu,
+					  struct task_struct *p)
+{
+	struct global_cpu *g = global_cpu(cpu);
+	struct cpu_ctx *c = cpu_ctx(cpu);
+	u64 ran = p->se.sum_exec_runtime - g->curr_sum_exec;
+	u64 left = ran < g->curr_left_ns ? g->curr_left_ns - ran : 0;
+	u32 node = node_of_key(p->scx.dsq_vtime);
+	struct grq_hold hold = {};
+	u64 key = p->scx.dsq_vtime;
+
+	if (left < SLICE_SPENT_NS || c->yielded || p->policy == SCHED_BATCH) {
+		left = slice_ns;
+		key = fresh_key(p);
+	}
+	c->yielded = false;
+	global_needs_rq(cpu, p);
+	GRQ_LOCK_STRICT(grq, &hold);
+	g->curr_key = key;
+	g->curr_left_ns = left;
+	if (node)
+		heap_at(grq->nodes, node)->left_ns = left;
+	GRQ_UNLOCK_STRICT(grq, &hold, task);
+	g->curr_sum_exec = p->se.sum_exec_runtime;
+	p->scx.dsq_vtime = key;
+}
+
+/* ops.running: @p starts on this CPU. */
+static __always_inline void global_start(struct task_struct *p)
+{
+	u32 cpu = bpf_get_smp_processor_id();
+	struct global_cpu *g = global_cpu(cpu);
+	struct grq *grq = the_grq();
+	struct cpu_ctx *c = cpu_ctx(cpu);
+	struct grq_hold hold = {};
+
+	if (!grq)
+		return;
+	global_needs_rq(cpu, p);
+	GRQ_LOCK_STRICT(grq, &hold);
+	g->curr_key = p->scx.dsq_vtime;
+	g->curr_left_ns = p->scx.slice;
+	g->curr_idle = task_is_idle_policy(p);
+	g->preempted = false;
+	g->running = true;
+	GRQ_UNLOCK_STRICT(grq, &hold, task);
+	g->curr_sum_exec = p->se.sum_exec_runtime;
+	idle_note_running(cpu, c, g->curr_idle);
+	c->curr_idle = g->curr_idle;
+	c->running = true;
+}
+
+/* ops.stopping: @p leaves this CPU. */
+static __always_inline void global_stop(struct task_struct *p)
+{
+	u32 cpu = bpf_get_smp_processor_id();
+	struct grq *grq = the_grq();
+
+	if (!grq)
+		return;
+	global_settle(grq, cpu, p);
+	global_cpu(cpu)->running = false;
+	cpu_ctx(cpu)->running = false;
+}
+
+/* @p becomes runnable or is put back: the key that it waits with. */
+static __always_inline u64 global_claim(struct task_struct *p, bool wakeup)
+{
+	u64 fresh = fresh_key(p);
+
+	/* Who sleeps by the idle policy is not first for that. */
+	if (wakeup && task_is_idle_policy(p))
+		return fresh;
+	return kept_key(p->scx.dsq_vtime, fresh);
+}
+
+/* ops.select_cpu: not called for tasks that may run on one CPU only. */
+static __always_inline s32 global_place(struct task_struct *p, s32 prev_cpu,
+					u64 wake_flags)
+{
+	u32 this_cpu = bpf_get_smp_processor_id();
+	struct grq *grq = the_grq();
+	struct grq_hold hold = {};
+	s32 cpu = idle_for_wakee(p, prev_cpu, wake_flags);
+	u32 left;
+
+	global_cpu(this_cpu)->waker_sleeps = wake_flags & SCX_WAKE_SYNC;
+	if (cpu < 0 || !grq)
+		return prev_cpu;
+	GRQ_LOCK_STRICT(grq, &hold);
+	left = left_of(node_of(grq, p));
+	GRQ_UNLOCK_STRICT(grq, &hold, task);
+	p->scx.dsq_vtime = global_claim(p, true);
+	scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, left, 0);
+	global_cpu(this_cpu)->waker_sleeps = false;
+	count(idle_direct);
+	if (wake_flags & SCX_WAKE_TTWU)
+		schedstat_ttwu(cpu);
+	return cpu;
+}
+
+/* Does a wakee with @key preempt what runs on @cpu? */
+static __always_inline bool global_preempts(u64 key, bool lowly,
+					    const struct global_cpu *g)
+{
+	return g->running && !g->preempted &&
+	       deadline_preempts(key, lowly, g->curr_key, g->curr_idle);
+}
+
+/* Does @a run what is to give way before what @b runs? */
+static __always_inline bool runs_later(const struct global_cpu *a,
+				       const struct global_cpu *b)
+{
+	if (a->curr_idle != b->curr_idle)
+		return a->curr_idle;
+	return vt_before(b->curr_key, a->curr_key);
+}
+
+/*
+ * Of the CPUs that a task of @home may run on and that it preempts with @key, the
+ * one that runs the latest deadline; negative if there is none. Global for the
+ * verifier.
+ */
+__noinline s32 global_latest(u64 key, u32 home)
+{
+	u32 nr_cpus = scx_bpf_nr_cpu_ids();
+	struct grq *grq = the_grq();
+	struct grq_hold hold = {};
+	s32 latest = -1;
+	u32 cpu;
+
+	if (!grq)
+		return -1;
+	GRQ_LOCK_STRICT(grq, &hold);
+	for (cpu = read_zero(); cpu < nr_cpus && can_loop; cpu++) {
+		const struct global_cpu *g = global_cpu(cpu);
+
+		if (!home_allows(home, cpu) || !global_preempts(key, false, g))
+			continue;
+		if (latest < 0 || runs_later(g, global_cpu(latest)))
+			latest = cpu;
+	}
+	GRQ_UNLOCK_STRICT(grq, &hold, search);
+	return latest;
+}
+
+static __always_inline void global_preempt(u32 cpu)
+{
+	global_cpu(cpu)->preempted = true;
+	kick(cpu, SCX_KICK_PREEMPT);
+	count(preempt);
+}
+
+/* Queue @p, which none but its own CPU, @cpu, may take. */
+static __always_inline void global_enqueue_own(struct task_struct *p, u32 cpu,
+					       u64 key, u32 left, bool wakeup,
+					       u64 enq_flags)
+{
+	if (!bpf_cpumask_test_cpu(cpu, p->cpus_ptr)) {
+		u32 to = bpf_cpumask_any_distribute(p->cpus_ptr);
+
+		p->scx.dsq_vtime = key;
+		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL_ON | to, left, enq_flags);
+		count(local);
+		return;
+	}
+	cpu_ctx(cpu)->nr_queued++;
+	scx_bpf_dsq_insert_vtime(p, cpu, left, key, enq_flags);
+	count(queued);
+	if (wakeup && global_preempts(key, is_lowly(p), global_cpu(cpu)))
+		global_preempt(cpu);
+}
+
+/*
+ * Queue the task @pid of @node by @key in @lane. What walks the heap is global,
+ * so that the verifier looks at it once.
+ */
+__noinline int global_push(u32 node, u32 lane, u64 key, s32 pid)
+{
+	struct grq *grq = the_grq();
+	struct grq_hold hold = {};
+
+	if (!grq)
+		return 0;
+	GRQ_LOCK(grq, &hold);
+	grq_remove(grq, &hold, node); /* see global_hand() */
+	heap_at(grq->nodes, node)->key = key;
+	heap_at(grq->nodes, node)->pid = pid;
+	grq_push(grq, &hold, node, lane);
+	GRQ_UNLOCK(grq, &hold, enqueue);
+	return 0;
+}
+
+/* Where tasks of @home that ran on @cpu wait. */
+static __always_inline u32 lane_of(u32 home, u32 cpu)
+{
+	if (home == HOME_LLC)
+		return place_of(cpu)->llc_first;
+	return MAX_WORDS + home - HOME_CONFINE;
+}
+
+/* resched_best_idle(): have an idle CPU that @p may run on look at the queue. */
+static __always_inline bool global_wake_idle(const struct task_struct *p,
+					     u32 cpu)
+{
+	s32 idle_cpu = idle_for_waiter(p, cpu, wait_reach());
+
+	if (idle_cpu < 0)
+		return false;
+	kick(idle_cpu, SCX_KICK_IDLE);
+	count(resched_idle);
+	return true;
+}
+
+/* ops.enqueue: @p is runnable and no idle CPU was at hand, or its slice is over. */
+static __always_inline void global_enqueue(struct task_struct *p, u64 enq_flags)
+{
+	u32 cpu = scx_bpf_task_cpu(p), this_cpu = bpf_get_smp_processor_id();
+	bool wakeup = enq_flags & SCX_ENQ_WAKEUP, waker_sleeps;
+	struct grq *grq = the_grq();
+	u32 left, home;
+	s32 latest;
+	u64 key;
+
+	if (!grq)
+		return;
+	if (wakeup)
+		schedstat_ttwu(cpu);
+	waker_sleeps = global_cpu(this_cpu)->waker_sleeps;
+	global_cpu(this_cpu)->waker_sleeps = false;
+	key = global_claim(p, wakeup);
+	left = left_of(node_of(grq, p));
+	home = node_of(grq, p)->home;
+
+	/* Nobody picks from what an offline CPU queues, or is told of it by one. */
+	if ((wakeup && is_percpu_kthread(p)) || cpu_ctx(cpu)->offline ||
+	    cpu_ctx(this_cpu)->offline) {
+		if (wakeup)
+			enq_flags |= SCX_ENQ_PREEMPT;
+		p->scx.dsq_vtime = key;
+		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, left, enq_flags);
+		count(local);
+		return;
+	}
+	if (home == HOME_CPU) {
+		global_enqueue_own(p, cpu, key, left, wakeup, enq_flags);
+		return;
+	}
+	p->scx.dsq_vtime = key;
+	global_push(node_of_key(key), lane_of(home, cpu), key, p->pid);
+	count(queued);
+	/* Against global_recheck(): one of the two sees the other. */
+	full_barrier();
+	if (global_wake_idle(p, cpu) || !wakeup || waker_sleeps || is_lowly(p))
+		return;
+	latest = global_latest(key, home);
+	if (latest >= 0)
+		global_preempt(latest);
+}
+
+/* ops.dequeue: @p changes, or has been taken. */
+static __always_inline void global_dequeue(const struct task_struct *p)
+{
+	u32 node = node_of_key(p->scx.dsq_vtime);
+	struct grq_hold hold = {};
+	struct grq *grq = the_grq();
+
+	/* Who waits here is queued by none but its own run queue, whose lock is held. */
+	if (!grq || !*(volatile u16 *)&heap_at(grq->nodes, node)->lane)
+		return;
+	GRQ_LOCK(grq, &hold);
+	grq_remove(grq, &hold, node);
+	GRQ_UNLOCK(grq, &hold, dequeue);
+}
+
+/*
+ * Hand the task of @pid to this CPU, @cpu. It may have changed since it was taken
+ * from the queue, and then is queued again or will be. What the kernel notes of it
+ * as it is inserted must still hold when it moves the task: so insert first, then
+ * look whether it may run here. If it is inserted after all, it runs while it is
+ * queued, and is taken out when it is queued the next time; whoever takes it
+ * before, hands over a task that the kernel does not accept, and tries again.
+ */
+static __always_inline bool global_hand(s32 pid, u32 left, u32 cpu)
+{
+	struct task_struct *p = bpf_task_from_pid(pid);
+	bool handed;
+
+	if (!p)
+		return false;
+	scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, left, 0);
+	handed = bpf_cpumask_test_cpu(cpu, p->cpus_ptr);
+	if (!handed)
+		scx_bpf_dispatch_cancel();
+	bpf_task_release(p);
+	return handed;
+}
+
+/* What a CPU may choose from beside the queue. */
+struct rival {
+	u64 key;
+	bool any;
+};
+
+static __always_inline bool due_before(const struct grq_best *best, u64 key,
+				       bool any)
+{
+	return best->any && (!any || vt_before(best->key, key));
+}
+
+/* What global_take() returns: a task, as its pid and what is left of its slice, */
+#define TAKEN(pid, left) ((u64)(left) << 32 | (u32)(pid))
+/* or that none is due, or that another CPU was quicker. */
+#define TAKEN_NONE 0
+#define TAKEN_MISSED (~0ULL)
+
+/*
+ * Take the first task of the queue for @cpu if it is due before @key, in case
+ * there is @any such rival. Global for the verifier.
+ */
+__noinline u64 global_take(u32 cpu, u64 key, bool any)
+{
+	struct grq *grq = the_grq();
+	struct grq_hold hold = {};
+	u64 taken = TAKEN_NONE;
+	struct grq_best best;
+
+	if (!grq)
+		return TAKEN_NONE;
+	if (locking == LOCKING_VRQ) {
+		grq_find(grq, cpu, &best);
+		if (!due_before(&best, key, any))
+			return TAKEN_NONE;
+		taken = TAKEN_MISSED;
+	}
+	GRQ_LOCK(grq, &hold);
+	if (locking == LOCKING_VRQ)
+		grq_look(grq, cpu, best.lane, &best);
+	else
+		grq_find(grq, cpu, &best);
+	if (due_before(&best, key, any)) {
+		u32 node = heap_first(grq->nodes, head_of(best.lane));
+
+		taken = TAKEN(heap_at(grq->nodes, node)->pid,
+			      left_of(heap_at(grq->nodes, node)));
+		grq_remove(grq, &hold, node);
+	}
+	GRQ_UNLOCK(grq, &hold, pick);
+	return taken;
+}
+
+/*
+ * The first of the tasks that wait for this CPU only, if it is due before
+ * @rival, becomes the rival.
+ */
+static __always_inline bool global_own_first(u32 cpu, struct rival *rival)
+{
+	struct cpu_ctx *c = cpu_ctx(cpu);
+	struct task_struct *head;
+
+	if (!c->nr_queued)
+		return false;
+	head = __COMPAT_scx_bpf_dsq_peek(cpu);
+	if (!head) {
+		runq_mark_empty(cpu, c);
+		return false;
+	}
+	if (rival->any && !vt_before(head->scx.dsq_vtime, rival->key))
+		return false;
+	rival->any = true;
+	rival->key = head->scx.dsq_vtime;
+	return true;
+}
+
+/*
+ * Give this CPU the first of all tasks, unless that is @prev, which runs and is
+ * a rival if it @stays.
+ */
+static __always_inline bool global_pick(u32 cpu, const struct task_struct *prev,
+					bool stays)
+{
+	struct rival rival = {};
+	u32 tries;
+	bool own;
+
+	if (stays) {
+		rival.any = true;
+		rival.key = prev->scx.dsq_vtime;
+	}
+	own = global_own_first(cpu, &rival);
+	bpf_for(tries, 0, PICK_TRIES) {
+		u64 taken = global_take(cpu, rival.key, rival.any);
+
+		if (taken == TAKEN_NONE)
+			break;
+		if (taken != TAKEN_MISSED &&
+		    global_hand(taken, taken >> 32, cpu))
+			return true;
+	}
+	return own && runq_pick(cpu, cpu_ctx(cpu));
+}
+
+/*
+ * This CPU has just marked itself idle. A task that was queued after it had looked
+ * is seen here, or whoever queued it sees the mark.
+ */
+static __always_inline void global_recheck(u32 cpu)
+{
+	struct grq *grq = the_grq();
+
+	if (grq && grq_has_work(grq, cpu))
+		kick(cpu, 0);
+}
+
+/* ops.dispatch: @prev is the task that ran until now, if any. */
+static __always_inline void global_dispatch(u32 cpu, struct task_struct *prev)
+{
+	struct grq *grq = the_grq();
+	struct resched_view view = {};
+	bool stays;
+
+	if (!grq)
+		return;
+	global_cpu(cpu)->preempted = false;
+	view.prev_idle = !prev;
+	view.prev_sleeps = prev && !(prev->scx.flags & SCX_TASK_QUEUED);
+	stays = prev && !view.prev_sleeps &&
+		bpf_cpumask_test_cpu(cpu, prev->cpus_ptr);
+	view.prev_leaves = !stays;
+	if (stays)
+		global_settle(grq, cpu, prev);
+	view.queued = global_pick(cpu, prev, stays);
+	view.switches = view.queued || !stays;
+	if (!view.switches) {
+		prev->scx.slice = global_cpu(cpu)->curr_left_ns;
+		count(kept);
+		schedstat_keep();
+	} else if (!view.queued) {
+		schedstat_idle(prev);
+		idle_stays(cpu, prev);
+		global_recheck(cpu);
+	}
+	/* A @prev that is runnable still is queued next, and wakes who idles then. */
+	if (prev && view.prev_sleeps && resched_best_idle(resched_rule, &view))
+		global_wake_idle(prev, cpu);
+}
+
+/*
+ * ops.cpu_offline: tasks that are confined to CPUs that are all offline now would
+ * wait for ever. The kernel gives them other CPUs once they are its own again.
+ */
+static __always_inline void global_offline(u32 cpu)
+{
+	u64 stranded = confines_of[cpu & (MAX_CPUS - 1)];
+	struct grq *grq = the_grq();
+	u32 other;
+
+	bpf_for(other, 0, scx_bpf_nr_cpu_ids())
+		if (!cpu_ctx(other)->offline)
+			stranded &= ~confines_of[other & (MAX_CPUS - 1)];
+	if (grq && (stranded & read_once(&grq->confines)))
+		scx_bpf_exit(SCX_ECODE_ACT_RESTART | SCX_ECODE_RSN_HOTPLUG,
+			     "CPU %d was the last of those of some tasks", cpu);
+}

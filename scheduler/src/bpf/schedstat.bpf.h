@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Statistics in the terms of /proc/schedstat, with the passes to idle split by
+ * cause (A. Chen's VRQ, 2014). Off, all of it is dead code.
+ */
+#pragma once
+
+#include "heddle.bpf.h"
+
+/* Option; the loader sets it before the program is loaded. */
+const volatile bool schedstat;
+
+/* When the task that runs on a CPU started to. */
+struct schedstat_cpu {
+	u64 arrived;
+} __attribute__((aligned(CACHE_LINE)));
+
+struct schedstat_cpu schedstat_cpus[MAX_CPUS];
+
+static __always_inline struct schedstat_cpu *schedstat_here(void)
+{
+	return &schedstat_cpus[bpf_get_smp_processor_id() & (MAX_CPUS - 1)];
+}
+
+static __always_inline u64 ns_since(u64 then, u64 now)
+{
+	return vt_before(then, now) ? now - then : 0;
+}
+
+/* A wakee goes to @cpu, to run there or to be queued. */
+static __always_inline void schedstat_ttwu(u32 cpu)
+{
+	if (!schedstat)
+		return;
+	count(ttwu_count);
+	if (cpu == bpf_get_smp_processor_id())
+		count(ttwu_local);
+}
+
+/* ops.running */
+static __always_inline void schedstat_arrive(const struct task_struct *p)
+{
+	u64 now, queued;
+
+	if (!schedstat)
+		return;
+	now = scx_bpf_now();
+	queued = p->sched_info.last_queued;
+	schedstat_here()->arrived = now;
+	count(sched_count);
+	count(pcount);
+	if (queued)
+		count_by(run_delay, ns_since(queued, now));
+}
+
+/* ops.stopping */
+static __always_inline void schedstat_depart(void)
+{
+	if (schedstat)
+		count_by(rq_cpu_time,
+			 ns_since(schedstat_here()->arrived, scx_bpf_now()));
+}
+
+/* The task that ran until now runs on. */
+static __always_inline void schedstat_keep(void)
+{
+	if (schedstat)
+		count(sched_count);
+}
+
+/* This CPU idles, after @prev if a task of ours ran. */
+static __always_inline void schedstat_idle(const struct task_struct *prev)
+{
+	if (!schedstat)
+		return;
+	count(sched_count);
+	if (bpf_get_current_task_btf()->flags & PF_IDLE)
+		count(goidle_idle);
+	else if (prev && (prev->scx.flags & SCX_TASK_QUEUED))
+		count(goidle_needother);
+	else
+		count(goidle_deactivate);
+}
