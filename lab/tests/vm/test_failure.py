@@ -16,8 +16,8 @@ from tests.vm.test_core import HEDDLE, MS, PROGRAM, STATE, STRESSED, cpu_ns, rea
 
 STRESS = "HEDDLE_WAKES" in os.environ
 RESTARTS = 1000 if STRESS else 3
-GROUPS = 10_000 if STRESS else 200
-THREADS = 5000 if STRESS else 500
+GROUPS = 10_000 if STRESS else 100
+THREADS = 5000 if STRESS else 200
 
 SECOND_NS = 1000 * MS
 HOUR_NS = 3600 * SECOND_NS
