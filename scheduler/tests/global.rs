@@ -227,7 +227,7 @@ mod heaps {
                         sorted.insert(key);
                     }
                     Op::Pop => {
-                        let expected = sorted.pop_first().map_or(0, shim_node_of_key);
+                        let expected = sorted.pop_first().map_or(0, |key| shim_node_of_key(key));
                         prop_assert_eq!(heap.pop(), expected);
                         free.extend((expected != 0).then_some(expected));
                     }
