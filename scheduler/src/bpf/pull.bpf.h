@@ -110,10 +110,19 @@ static __always_inline bool pull_newidle(u32 cpu)
 	return false;
 }
 
+/* Is there a first task in the queue of @other, and may it run on @cpu? */
+static __always_inline bool head_may_run(u32 other, u32 cpu)
+{
+	struct task_struct *head = __COMPAT_scx_bpf_dsq_peek(other);
+
+	return head && bpf_cpumask_test_cpu(cpu, head->cpus_ptr);
+}
+
 /*
  * The queue of the words [first, end), other than that of @cpu, whose clock is
- * furthest behind in the shared frame. Negative if none offers anything. Global
- * for the verifier's sake, too.
+ * furthest behind in the shared frame, of those whose first task may run on
+ * @cpu: one full of tasks that may not would hide all others. Negative if none
+ * offers anything. Global for the verifier's sake, too.
  */
 __noinline s32 slowest_queue(u32 cpu, u32 first, u32 end)
 {
@@ -135,7 +144,8 @@ __noinline s32 slowest_queue(u32 cpu, u32 first, u32 end)
 				continue;
 			c = cpu_ctx(other);
 			frame = frame_of(c, c->clock);
-			if (slowest < 0 || vt_before(frame, slowest_frame)) {
+			if ((slowest < 0 || vt_before(frame, slowest_frame)) &&
+			    head_may_run(other, cpu)) {
 				slowest = other;
 				slowest_frame = frame;
 			}
