@@ -43,14 +43,14 @@ static const u32 prio_ratios[NICE_LEVELS] = {
 	2161, 2377, 2614, 2875, 3162, 3478, 3825, 4207, 4627, 5089,
 };
 
-/* How long after the start of its slice a task is due. */
+/* How long after the start of its slice a task of @nice_index, 0..39, is due. */
 static inline u64 deadline_ns(u64 rr_ns, u32 nice_index, bool idle)
 {
 	u64 ns;
 
 	if (idle)
 		return DEADLINE_IDLE_NS;
-	ns = rr_ns * prio_ratios[nice_index % NICE_LEVELS] / 128;
+	ns = rr_ns * prio_ratios[nice_index] / 128;
 	return ns < DEADLINE_MAX_NS ? ns : DEADLINE_MAX_NS;
 }
 
