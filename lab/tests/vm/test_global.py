@@ -153,7 +153,7 @@ def test_no_task_runs_on_two_cpus_at_a_time(boot: Boot, locking: str) -> None:
     """A task is queued before its CPU has switched away from it, and the others are after it at once."""
     load = Step(
         name="load",
-        argv=["hackbench", "-g", "2", "-f", "5", "-l", "300"],
+        argv=["hackbench", "-g", "2", "-f", "5", "-l", "2000"],
         trace=Trace(events=list(tracing.EVENTS[:-2]), format="raw", buffer_kb=16384),
     )
     results = boot([load], machine=MACHINE, sched=f"{GLOBAL} --locking {locking}").check()
@@ -163,7 +163,7 @@ def test_no_task_runs_on_two_cpus_at_a_time(boot: Boot, locking: str) -> None:
     overlap_ns = runs.end_ns[order][:-1] - runs.start_ns[order][1:]
     same = pid[:-1] == pid[1:]
     moved = same & (cpu[:-1] != cpu[1:])
-    assert moved.sum() > 1000
+    assert moved.sum() > 500
     # By more than the stamps of two CPUs may contradict each other.
     assert overlap_ns[same].max() <= SKEW_NS
 
@@ -203,7 +203,7 @@ def test_a_crowd_is_served_in_turn(boot: Boot) -> None:
 def test_variable_locking_takes_the_lock_half_as_often_for_half_as_long(
     boot: Boot, record_property: Callable[[str, object], None]
 ) -> None:
-    load = ["hackbench", "-g", "2", "-f", "5", "-l", "200"]
+    load = ["hackbench", "-g", "2", "-f", "5", "-l", "600"]
     parts = {
         locking: counted(
             locking, ["--runq", "global", "--locking", locking, "--schedstat"], [Step(name=locking, argv=load)]

@@ -403,7 +403,7 @@ static __always_inline void global_enqueue(struct task_struct *p, u64 enq_flags)
 		count(local);
 		return;
 	}
-	if (home == HOME_CPU) {
+	if (home == HOME_CPU || is_migration_disabled(p)) {
 		global_enqueue_own(p, cpu, key, left, wakeup, enq_flags);
 		return;
 	}

@@ -257,8 +257,7 @@ static __always_inline bool runq_pick(u32 cpu, struct cpu_ctx *c)
 	if (!c->nr_queued)
 		return false;
 	if (scx_bpf_dsq_move_to_local(cpu, 0)) {
-		if (!--c->nr_queued)
-			c->lightest_inv = 0;
+		c->nr_queued--;
 		return true;
 	}
 	runq_mark_empty(cpu, c);
