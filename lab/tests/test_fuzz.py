@@ -63,7 +63,7 @@ def read_or_refuse(read: Callable[[], object]) -> None:
 
 
 @pytest.mark.parametrize(("load", "file"), FILES, ids=lambda value: getattr(value, "stem", ""))
-@settings(max_examples=EXAMPLES, deadline=None, derandomize=True)
+@settings(max_examples=EXAMPLES)
 @given(data=st.data())
 def test_a_damaged_file_is_read_or_refused(load: Callable[[str], object], file: Path, data: st.DataObject) -> None:
     text = data.draw(damaged(file.read_text()))
@@ -74,7 +74,7 @@ def test_a_damaged_file_is_read_or_refused(load: Callable[[str], object], file: 
 
 
 @pytest.mark.parametrize("style", STYLES)
-@settings(max_examples=5 * EXAMPLES, deadline=None, derandomize=True)
+@settings(max_examples=5 * EXAMPLES)
 @given(data=st.data())
 def test_a_damaged_trace_is_read_or_refused(style: str, data: st.DataObject) -> None:
     text = data.draw(damaged(ping_pong(6, style)))
@@ -82,7 +82,7 @@ def test_a_damaged_trace_is_read_or_refused(style: str, data: st.DataObject) -> 
     read_or_refuse(lambda: trace.parse(text))
 
 
-@settings(max_examples=10 * EXAMPLES, deadline=None, derandomize=True)
+@settings(max_examples=10 * EXAMPLES)
 @given(text=st.text(max_size=30))
 def test_any_option_is_read_or_refused(text: str) -> None:
     read_or_refuse(lambda: scheduler.parse(text))
