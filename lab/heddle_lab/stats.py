@@ -104,9 +104,10 @@ def interval(sample: NDArray[np.float64]) -> tuple[float, float]:
         method="percentile",
         rng=np.random.default_rng(_BOOTSTRAP_SEED),
     )
-    # Between two resamples the library interpolates, and rounds: an end may miss the extreme by a bit.
-    ends = np.clip(result.confidence_interval, sample.min(), sample.max())
-    return float(ends[0]), float(ends[1])
+    # Between two resamples the library interpolates, and rounds: an end may miss the extreme or the median by a bit.
+    low, high = np.clip(result.confidence_interval, sample.min(), sample.max())
+    median = np.median(sample)
+    return float(min(low, median)), float(max(high, median))
 
 
 def _p_value(sample: NDArray[np.float64]) -> float:
