@@ -34,12 +34,20 @@ class Parameter(Model):
     summary: str
     minimum: float | None = None
     """smallest value of a number; none: anything above 0"""
+    choices: list[str] | None = None
+    """the words that a text may be; none: any"""
 
     def allows(self, value: Value) -> bool:
         """Tell whether a value of the default's type is in range."""
         if isinstance(value, str):
-            return True
+            return self.choices is None or value in self.choices
         return math.isfinite(value) and (value > 0 if self.minimum is None else value >= self.minimum)
+
+    def range(self) -> str:
+        """Return what `allows` allows, in words."""
+        if self.choices is not None:
+            return " or ".join(self.choices)
+        return "above 0" if self.minimum is None else f"at least {self.minimum:g}"
 
     @model_validator(mode="after")
     def _check(self) -> "Parameter":
@@ -233,15 +241,15 @@ def _typed(workload: str, name: str, parameter: Parameter, given: Value | None) 
     if given is None:
         return default
     if isinstance(default, str):
-        return str(given)
+        given = str(given)
     if isinstance(default, float) and isinstance(given, int):
         given = float(given)
     if type(given) is not type(default):
         kind = {int: "an integer", float: "a number"}[type(default)]
         raise HeddleError(f"workload '{workload}': parameter '{name}' is {kind} ({parameter.unit}), not '{given}'")
     if not parameter.allows(given):
-        least = "above 0" if parameter.minimum is None else f"at least {parameter.minimum:g}"
-        raise HeddleError(f"workload '{workload}': parameter '{name}' is {least} ({parameter.unit}), not {given}")
+        allowed = parameter.range()
+        raise HeddleError(f"workload '{workload}': parameter '{name}' is {allowed} ({parameter.unit}), not {given}")
     return given
 
 

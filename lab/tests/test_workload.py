@@ -19,6 +19,7 @@ CONTENT = {
         "load": {"default": 1.0, "unit": "tasks per CPU", "summary": "s"},
         "count": {"default": 3, "unit": "messages", "summary": "s"},
         "pause": {"default": 0, "unit": "us", "summary": "s", "minimum": 0},
+        "over": {"default": "pipes", "unit": "kind", "summary": "s", "choices": ["pipes", "sockets"]},
     },
     "steps": [{"name": "go", "argv": ["prog", "{{ (load * cpus) | round | int }}", "{{ count }}", "{{ seed }}"]}],
     "metrics": [
@@ -52,12 +53,13 @@ def test_templates_see_parameters_and_machine() -> None:
 @pytest.mark.parametrize(
     ("given_params", "complaint"),
     [
-        ({"lod": 1.0}, "no parameter 'lod'; known: load, count, pause"),
+        ({"lod": 1.0}, "no parameter 'lod'; known: load, count, pause, over"),
         ({"load": "much"}, "'load' is a number"),
         ({"count": 1.5}, "'count' is an integer"),
         ({"count": 0}, r"'count' is above 0 \(messages\), not 0"),
         ({"load": -1.0}, "'load' is above 0"),
         ({"load": float("nan")}, "'load' is above 0"),
+        ({"over": "air"}, r"'over' is pipes or sockets \(kind\), not air"),
         ({"pause": -1}, r"'pause' is at least 0 \(us\), not -1"),
     ],
 )
