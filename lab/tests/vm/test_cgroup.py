@@ -180,7 +180,9 @@ def test_groups_get_their_shares(boot: Boot, tmp_path: Path) -> None:
     judge(results.check(), SMALL)
 
 
-@pytest.mark.xfail(reason="in one build of several it took a second more to settle; not understood yet", strict=False)
+# exchange_within() (pull.bpf.h) looks at the slowest queue only: where that has none but tasks confined to other CPUs,
+# it hides the rest, and the confined tasks' CPUs go on running the other group. Whether one does hangs on the build.
+@pytest.mark.xfail(reason="a queue of confined tasks may hide all others from an exchange (issue 5)", strict=False)
 def test_a_confined_group_gets_its_share(boot: Boot, tmp_path: Path) -> None:
     """After another load: what that left in the clocks of the CPUs must not matter."""
     before = SMALL[0]
