@@ -306,8 +306,8 @@ fn lay_out(open: &mut OpenBpfSkel<'_>, topology: &Topology, options: &Options) -
         word.core_starts |= place.core & place.core.wrapping_neg();
         word.core_ends |= 1 << place.core.ilog2();
         word.nr_cpus += 1;
-        let slower: &mut [u64; NR_CLASSES] = &mut word.slower;
-        for slower in &mut slower[..place.class] {
+        let by_class: &mut [u64; NR_CLASSES] = &mut word.slower;
+        for slower in &mut by_class[..place.class] {
             *slower |= 1 << place.bit;
         }
     }
