@@ -32,6 +32,9 @@ const volatile enum resched_rule resched_rule = RESCHED_TABLE;
 /* How often to try again when another CPU was quicker. */
 #define PICK_TRIES 4
 
+/* How often to look whether a switch is over: some microseconds. */
+#define SWITCH_TRIES 10000
+
 /* What a CPU tells of the task that it runs. */
 struct global_cpu {
 	u64 curr_key;
@@ -435,6 +438,22 @@ static __always_inline void global_dequeue(const struct task_struct *p)
 }
 
 /*
+ * Wait until the CPU of @p, which is queued, has switched away from it. While BPF
+ * runs there until then, @p looks like a task that may not migrate, and the kernel
+ * ends a scheduler that hands such a one to another CPU. That CPU needs nothing
+ * of this one to go on.
+ */
+static __always_inline bool global_await_switch(const struct task_struct *p)
+{
+	u32 tries;
+
+	bpf_for(tries, 0, SWITCH_TRIES)
+		if (!is_switched_from(p))
+			return true;
+	return false;
+}
+
+/*
  * Hand the task of @pid to this CPU, @cpu. It may have changed since it was taken
  * from the queue, and then is queued again or will be. What the kernel notes of it
  * as it is inserted must still hold when it moves the task: so insert first, then
@@ -449,6 +468,12 @@ static __always_inline bool global_hand(s32 pid, u32 left, u32 cpu)
 
 	if (!p)
 		return false;
+	if (!global_await_switch(p) || is_migration_disabled(p)) {
+		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL_ON | scx_bpf_task_cpu(p),
+				   left, 0);
+		bpf_task_release(p);
+		return false;
+	}
 	scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, left, 0);
 	handed = bpf_cpumask_test_cpu(cpu, p->cpus_ptr);
 	if (!handed)

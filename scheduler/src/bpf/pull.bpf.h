@@ -23,7 +23,11 @@
 /* How many slices pass between looks beyond the LLC for a fair exchange. */
 #define EXCHANGE_FAR_EVERY 4
 
-/* Try to take a task from the queue of @victim. */
+/*
+ * Try to take a task from the queue of @victim. The kernel leaves one behind whose
+ * CPU has not yet switched away from it: while BPF runs there, it looks like one
+ * that may not migrate. The switch is about to be over, so the offer stands.
+ */
 static __always_inline bool pull_from(u32 victim)
 {
 	/*
@@ -32,6 +36,10 @@ static __always_inline bool pull_from(u32 victim)
 	 */
 	withdraw(victim);
 	if (!scx_bpf_dsq_move_to_local(victim, 0)) {
+		struct task_struct *head = __COMPAT_scx_bpf_dsq_peek(victim);
+
+		if (head && is_switched_from(head))
+			offer(victim);
 		count(pull_miss);
 		return false;
 	}
