@@ -571,7 +571,8 @@ static __always_inline bool global_pick(u32 cpu, const struct task_struct *prev,
 
 	if (stays) {
 		rival.any = true;
-		rival.key = prev->scx.dsq_vtime;
+		/* Of equal deadlines the one that waits comes first. */
+		rival.key = prev->scx.dsq_vtime | NODE_MASK;
 	}
 	own = global_own_first(cpu, &rival);
 	bpf_for(tries, 0, PICK_TRIES) {
