@@ -298,7 +298,7 @@ def validate(jobs: int | None, out: Path) -> int:
 @click.argument("before", type=click.Path(path_type=Path), metavar="DIR")
 @click.argument("after", type=click.Path(path_type=Path), metavar="DIR")
 def compare_runs(before: Path, after: Path) -> int:
-    """Compare two runs of the same cells; exit status 1 if the second is significantly worse anywhere or lacks cells."""
+    """Compare two runs of the same cells; exit status 1 if the second is worse anywhere or lacks cells."""
     runs = resultfile.read(before), resultfile.read(after)
     rows = compare.rows(*runs)
     table.show(rows, [*runs[0], *runs[1]], _console())

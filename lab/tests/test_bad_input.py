@@ -175,7 +175,7 @@ def test_wrong_names_in_an_experiment_are_named_with_its_file(
 def test_what_the_command_line_replaces_is_not_blamed_on_the_file(cache: Path) -> None:
     path = toml(cache / "mine.toml", EXPERIMENT + '[[workloads]]\nname = "hackbench"\n')
     wrong = experiment.Overrides(machines=["nosuch"])
-    with pytest.raises(HeddleError, match="^unknown machine 'nosuch'"):
+    with pytest.raises(HeddleError, match=r"^unknown machine 'nosuch'"):
         wrong.apply(experiment.load(path)).cells(wrong.origins(path))
 
 

@@ -213,8 +213,8 @@ def test_gate_fails_if_cells_are_gone(two_runs: tuple[Path, Path]) -> None:
     gone = CliRunner().invoke(cli.cli, ["compare", str(before), str(after)], standalone_mode=False)
     assert gone.return_value == 1
     assert "none of 8 rows is worse" in gone.output
-    line = "heddle: 2 of 20 cells of the first run are missing in the second, such as hackbench smp-4 7.3 scx_heddle seed 2"
-    assert line in gone.output
+    assert "heddle: 2 of 20 cells of the first run are missing in the second" in gone.output
+    assert "hackbench smp-4 7.3 scx_heddle seed 2" in gone.output
     more = CliRunner().invoke(cli.cli, ["compare", str(after), str(before)], standalone_mode=False)
     assert more.return_value == 0
 
