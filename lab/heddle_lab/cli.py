@@ -58,6 +58,11 @@ def main() -> None:
         if "--debug" in sys.argv:
             raise
         _die(str(error))
+    except OSError as error:
+        # What no caller expected to fail: a full or unreadable disk, a reader that left.
+        if "--debug" in sys.argv:
+            raise
+        _die(": ".join(filter(None, [error.filename, error.strerror or str(error)])))
     sys.exit(status if isinstance(status, int) else 0)
 
 

@@ -1,6 +1,9 @@
 """What can be wrong outside of the laboratory: one line that names it, exit status 1, finished cells kept."""
 
 import os
+import subprocess
+import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -76,6 +79,33 @@ def test_a_disk_that_fills_while_a_guest_reports(emulator: Emulator, monkeypatch
     error = vm.run(cell.guest()).error
     assert error is not None
     assert error.startswith("the disk is full: ")
+
+
+def test_a_disk_that_is_full_before_a_console_opens(
+    cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """/dev/full stands for the disk: the layer that is copied goes there."""
+    monkeypatch.setattr(tempfile, "tempdir", str(cache))
+    monkeypatch.setattr(vm, "_INITRD", "/dev/full")
+    monkeypatch.setattr("sys.argv", ["heddle", "shell"])
+    with pytest.raises(SystemExit):
+        cli.main()
+    assert capsys.readouterr().err == "heddle: cannot run a guest: No space left on device (TMPDIR)\n"
+
+
+@pytest.mark.parametrize("command", ["workloads", "machines"])
+def test_output_that_cannot_be_written(command: str) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(Path(cli.__file__).parents[1])}
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "heddle_lab", command],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment,
+            check=False,
+        )
+    assert (done.returncode, done.stderr) == (1, "heddle: No space left on device\n")
 
 
 def toml(path: Path, text: str) -> str:
