@@ -1,6 +1,6 @@
 # Heddle. `make setup` provides everything the other targets need; they run it themselves.
 
-.PHONY: setup demo readme test stress bench rates validate deb man site lint fmt clean python
+.PHONY: setup demo readme test stress look bench rates validate deb man site lint fmt clean python
 .NOTPARALLEL:
 
 PYTHON ?= python3
@@ -36,6 +36,13 @@ test: setup lint
 stress: setup
 	HEDDLE_WAKES=10000000 $(IN) python3 -m pytest -c lab/pyproject.toml -v -n logical -m stress lab/tests/vm
 
+# The committed reports in a real browser, which is the host's; screenshots in out/look.
+look: setup
+	@command -v chromium >/dev/null || { \
+	  as_root=; [ $$(id -u) = 0 ] || as_root=sudo; \
+	  $$as_root apt-get update -q && $$as_root apt-get install -y --no-install-recommends chromium; }
+	$(IN) python3 -m pytest -c lab/pyproject.toml lab/browser
+
 bench: setup
 	set -e; for name in $(BENCH); do \
 	  bin/heddle run lab/experiments/$$name.toml --out docs/results/$$name; done
@@ -46,6 +53,7 @@ rates: setup
 
 # What the laboratory claims about itself: docs/validation.md.
 validate: setup
+	$(PYTHON) -m setup peers
 	bin/heddle validate
 
 # A Debian package of the scheduler, in out/.

@@ -58,6 +58,11 @@ def main() -> None:
         if "--debug" in sys.argv:
             raise
         _die(str(error))
+    except OSError as error:
+        # What no caller expected to fail: a full or unreadable disk, a reader that left.
+        if "--debug" in sys.argv:
+            raise
+        _die(": ".join(filter(None, [error.filename, error.strerror or str(error)])))
     sys.exit(status if isinstance(status, int) else 0)
 
 
@@ -113,7 +118,7 @@ def run(
         robust=robust,
     )
     wanted = overrides.apply(experiment.load(file) if file else None)
-    cells = wanted.cells()
+    cells = wanted.cells(overrides.origins(file) if file else experiment.NOWHERE)
     boots = [boot for cell in cells for boot in ((cell, cell.twin()) if wanted.trace else (cell,))]
     with Reporter(len(boots)) as reporter:
         runner = Runner(Store(paths.cells()), jobs=jobs, dask_address=dask_address, fresh=fresh, report=reporter.show)
@@ -298,13 +303,15 @@ def validate(jobs: int | None, out: Path) -> int:
 @click.argument("before", type=click.Path(path_type=Path), metavar="DIR")
 @click.argument("after", type=click.Path(path_type=Path), metavar="DIR")
 def compare_runs(before: Path, after: Path) -> int:
-    """Compare two runs of the same cells; exit status 1 if the second is significantly worse anywhere."""
+    """Compare two runs of the same cells; exit status 1 if the second is worse anywhere or lacks cells."""
     runs = resultfile.read(before), resultfile.read(after)
     rows = compare.rows(*runs)
     table.show(rows, [*runs[0], *runs[1]], _console())
     lost = compare.losses(rows)
     click.echo(f"{len(lost)} of {len(rows)} rows are worse" if lost else f"none of {len(rows)} rows is worse")
-    return 1 if lost else 0
+    if missing := compare.missing(*runs):
+        click.echo(f"heddle: {missing}", err=True)
+    return 1 if lost or missing else 0
 
 
 def _listing(headings: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:

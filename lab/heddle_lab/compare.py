@@ -25,6 +25,16 @@ def rows(before: list[CellResult], after: list[CellResult]) -> list[Row]:
     return found
 
 
+def missing(before: list[CellResult], after: list[CellResult]) -> str:
+    """Return a line on the cells that the second run lacks, none if it has all: what crashed is no win."""
+    lost = comparison.unpaired(before, after)
+    if not lost:
+        return ""
+    first = lost[0]
+    example = f"{first.workload} {first.machine} {first.kernel} {first.sched} seed {first.seed}"
+    return f"{len(lost)} of {len(before)} cells of the first run are missing in the second, such as {example}"
+
+
 def losses(found: list[Row]) -> list[Row]:
     """Return the rows that are significantly worse."""
     return [row for row in found if row.verdict is Verdict.WORSE]

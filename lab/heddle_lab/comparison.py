@@ -90,6 +90,12 @@ def schedulers(cells: list[CellResult]) -> list[Row]:
     return _robust(judged, {name: rows(_of_variant(cells, name)) for name in _variants(cells)})
 
 
+def unpaired(cells: list[CellResult], others: list[CellResult]) -> list[CellResult]:
+    """Return the cells of one run that have no partner in another one."""
+    known = {_cell(other) for other in others}
+    return [cell for cell in cells if _cell(cell) not in known]
+
+
 def runs(before: list[CellResult], after: list[CellResult]) -> list[Row]:
     """Compare two runs of the same cells, scheduler by scheduler."""
 
@@ -138,6 +144,10 @@ Pair = tuple[CellResult, CellResult]
 
 def _place(cell: CellResult) -> tuple[Hashable, ...]:
     return (cell.machine, cell.kernel, cell.workload, tuple(sorted(cell.params.items())))
+
+
+def _cell(cell: CellResult) -> tuple[Hashable, ...]:
+    return (cell.sched, cell.variant, cell.seed, *_place(cell))
 
 
 def _paired(

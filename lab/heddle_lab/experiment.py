@@ -1,5 +1,7 @@
 """Experiments: which cells to measure, and against what to compare."""
 
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from itertools import product
 from typing import Annotated, Any
 
@@ -10,6 +12,8 @@ from heddle_lab.cell import Cell
 from heddle_lab.errors import HeddleError
 from heddle_lab.tomlfile import Model
 from heddle_lab.workload import Value
+
+NOWHERE: Mapping[str, str] = {}
 
 DEFAULT_SEEDS = 5
 DEFAULT_KERNEL = "7.3"
@@ -45,20 +49,27 @@ class Experiment(Model):
     robust: bool = False
     """each cell once more for every variation of the machine's model (`robust`)"""
 
-    def cells(self) -> list[Cell]:
+    def cells(self, origins: Mapping[str, str] = NOWHERE) -> list[Cell]:
         """Return all cells but the traced twins; those that a first look needs most come first.
 
         Seeds are the outermost loop: after an interruption every comparison has its first pairs. Variations of the
         model come after all seeds of the model itself.
 
+        Args:
+            origins: where a field's value was written, such as `mine.toml: machines`, for errors.
+
         Raises:
             HeddleError: a name is unknown, a file wrong, or a scheduler cannot start in the image.
         """
-        boxes = [machine.load(name) for name in self.machines]
-        systems = [kernels.find(name) for name in self.kernels]
-        contestants = [scheduler.parse(text) for text in self.schedulers]
-        _refuse_twins([contestant.name for contestant in contestants])
-        points = [(load, load.parameters(params)) for load, params in self._points()]
+        with _blaming(origins.get("machines")):
+            boxes = [machine.load(name) for name in self.machines]
+        with _blaming(origins.get("kernels")):
+            systems = [kernels.find(name) for name in self.kernels]
+        with _blaming(origins.get("schedulers")):
+            contestants = [scheduler.parse(text) for text in self.schedulers]
+            _refuse_twins([contestant.name for contestant in contestants])
+        with _blaming(origins.get("workloads")):
+            points = [(load, load.parameters(params)) for load, params in self._points()]
         for contestant, (load, _) in product(contestants, points):
             contestant.check(tuple(load.layers))
         for load, params in points:
@@ -86,6 +97,17 @@ class Experiment(Model):
         return [(workload.load(point.name), params) for point in self.workloads for params in point.sweep()]
 
 
+@contextmanager
+def _blaming(origin: str | None) -> Iterator[None]:
+    """Put the place where a value was written before an error that names the value alone."""
+    try:
+        yield
+    except HeddleError as error:
+        if origin is None:
+            raise
+        raise HeddleError(f"{origin}: {error}") from error
+
+
 def load(name: str) -> Experiment:
     """Return the experiment of a shipped name or of a path to a TOML file.
 
@@ -106,6 +128,17 @@ class Overrides(Model):
     seeds: int | None = None
     trace: bool = False
     robust: bool = False
+
+    def origins(self, file: str) -> dict[str, str]:
+        """Return where the names were written that an experiment's file gives and the command line does not replace.
+
+        Args:
+            file: name or path of the experiment.
+        """
+        path = tomlfile.find(file, paths.EXPERIMENTS, "experiment")
+        own = {"machines": self.machines, "kernels": self.kernels, "schedulers": self.schedulers}
+        own["workloads"] = [*self.workloads, *self.params]
+        return {field: f"{path}: {field}" for field, given in own.items() if not given}
 
     def apply(self, base: Experiment | None) -> Experiment:
         """Return the experiment to run.
@@ -146,12 +179,12 @@ class Overrides(Model):
 
     def _turn(self, point: WorkloadPoint) -> dict[str, Any]:
         """Return a point with the parameters from the command line that its workload has."""
-        known = workload.load(point.name).params
+        known = workload.load(point.name).params if self.params else {}
         turned = {name: value for name, value in self.params.items() if name in known}
         return {"name": point.name, "params": point.params | turned}
 
     def _refuse_unused(self, points: list[WorkloadPoint]) -> None:
-        loads = [workload.load(point.name) for point in points]
+        loads = [workload.load(point.name) for point in points if self.params]
         for name in self.params:
             if not any(name in load.params for load in loads):
                 known = ", ".join(sorted({known for load in loads for known in load.params})) or "none"

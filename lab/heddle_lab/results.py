@@ -106,5 +106,10 @@ class Results(Model):
 def _scheduler_error(record: Record) -> str:
     lines = [line.strip() for line in str(record.get("stderr") or "").splitlines() if line.strip()]
     verb = "failed to attach" if record["state"] == "failed" else "died"
-    detail = f": {lines[-1]}" if lines else f" (exit {record.get('exit')})"
+    detail = f": {_message(lines)}" if lines else f" (exit {record.get('exit')})"
     return f"scheduler '{record.get('name')}' {verb}{detail}"
+
+
+def _message(lines: list[str]) -> str:
+    """Return the line that says most: the last one, but clap (a wrong option) ends with hints below its message."""
+    return next((line for line in lines if line.startswith("error: ")), lines[-1])

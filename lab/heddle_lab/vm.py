@@ -6,6 +6,8 @@ import shutil
 import subprocess
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from pydantic import Field
@@ -37,6 +39,7 @@ _COMMAND_LINE = (
     "cryptomgr.notests mitigations=off clearcpuid=rep_good"
 )
 
+_INITRD = "initrd"
 _RESULTS, _TRACE, _CONSOLE, _STDERR = "results.jsonl", "trace.txt", "console.log", "qemu.log"
 
 
@@ -70,21 +73,36 @@ def run(guest: Guest, wall_timeout_s: float = WALL_TIMEOUT_S, scratch: Path | No
     Raises:
         HeddleError: the guest could not be started at all: a file is missing, the disk is full.
     """
-    try:
-        with tempfile.TemporaryDirectory(prefix="heddle-", dir=scratch) as name:
-            _write_initrd(guest, Path(name) / "initrd")
-            return _boot(guest, Path(name), wall_timeout_s)
-    except OSError as error:
-        raise HeddleError(f"cannot run a guest: {error.strerror or error} ({error.filename or scratch})") from error
+    with _folder(guest, scratch) as folder:
+        return _boot(guest, folder, wall_timeout_s)
 
 
 def console(guest: Guest) -> None:
-    """Boot a guest with its console on this terminal; returns when it powers off."""
-    with tempfile.TemporaryDirectory(prefix="heddle-") as name:
-        folder = Path(name)
-        _write_initrd(guest, folder / "initrd")
+    """Boot a guest with its console on this terminal; returns when it powers off.
+
+    Raises:
+        HeddleError: the guest could not be started: a file is missing, the disk is full.
+    """
+    with _folder(guest, None) as folder:
         serial = ["-chardev", "stdio,id=console,signal=off,mux=on", "-mon", "chardev=console"]
         subprocess.run(_command(guest, folder, serial), check=False)
+
+
+@contextmanager
+def _folder(guest: Guest, scratch: Path | None) -> Iterator[Path]:
+    """Give a folder for a boot's files, with the initrd in it.
+
+    Raises:
+        HeddleError: a file is missing or the disk is full, now or while the boot writes there.
+    """
+    try:
+        with tempfile.TemporaryDirectory(prefix="heddle-", dir=scratch) as name:
+            _write_initrd(guest, Path(name) / _INITRD)
+            yield Path(name)
+    except OSError as error:
+        raise HeddleError(
+            f"cannot run a guest: {error.strerror or error} ({error.filename or scratch or 'TMPDIR'})"
+        ) from error
 
 
 def _write_initrd(guest: Guest, target: Path) -> None:
@@ -123,7 +141,7 @@ def _command(guest: Guest, folder: Path, console_device: list[str]) -> list[str]
         *guest.machine.qemu_arguments(guest.kernel),
         *("-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"),
         *("-rtc", "base=2026-01-01,clock=vm", "-seed", str(guest.job.seed)),
-        *("-kernel", str(guest.kernel.bootable()), "-initrd", str(folder / "initrd")),
+        *("-kernel", str(guest.kernel.bootable()), "-initrd", str(folder / _INITRD)),
         *("-append", command_line(guest.kernel, guest.machine)),
         *console_device,
         *("-device", "isa-serial,chardev=console"),

@@ -1,12 +1,15 @@
 """What can be wrong outside of the laboratory: one line that names it, exit status 1, finished cells kept."""
 
 import os
+import subprocess
+import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from heddle_lab import experiment, machine, resultfile, tomlfile, vm, workload
+from heddle_lab import cli, experiment, machine, resultfile, tomlfile, vm, workload
 from heddle_lab.errors import HeddleError
 from tests.emulator import Emulator
 
@@ -78,6 +81,33 @@ def test_a_disk_that_fills_while_a_guest_reports(emulator: Emulator, monkeypatch
     assert error.startswith("the disk is full: ")
 
 
+def test_a_disk_that_is_full_before_a_console_opens(
+    cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """/dev/full stands for the disk: the layer that is copied goes there."""
+    monkeypatch.setattr(tempfile, "tempdir", str(cache))
+    monkeypatch.setattr(vm, "_INITRD", "/dev/full")
+    monkeypatch.setattr("sys.argv", ["heddle", "shell"])
+    with pytest.raises(SystemExit):
+        cli.main()
+    assert capsys.readouterr().err == "heddle: cannot run a guest: No space left on device (TMPDIR)\n"
+
+
+@pytest.mark.parametrize("command", ["workloads", "machines"])
+def test_output_that_cannot_be_written(command: str) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(Path(cli.__file__).parents[1])}
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "heddle_lab", command],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment,
+            check=False,
+        )
+    assert (done.returncode, done.stderr) == (1, "heddle: No space left on device\n")
+
+
 def toml(path: Path, text: str) -> str:
     path.write_text(text)
     return str(path)
@@ -131,6 +161,52 @@ def test_wrong_files_are_named_with_the_key(
     assert str(caught.value).startswith(f"{path}: ")
     assert complaint in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "complaint"),
+    [
+        ("machines", "['nosuch']", "machines: unknown machine 'nosuch'; known: "),
+        ("kernels", "['5.4']", "kernels: unknown kernel '5.4'; known: 7.3"),
+        ("schedulers", "['cfs']", "schedulers: unknown scheduler 'cfs'; known: eevdf"),
+        ("schedulers", "['eevdf', 'eevdf']", "schedulers: scheduler 'eevdf' is named twice"),
+        ("workloads", "[{ name = 'nosuch' }]", "workloads: unknown workload 'nosuch'; known: "),
+        (
+            "workloads",
+            "[{ name = 'hackbench', params = { lod = 1.0 } }]",
+            "workloads: workload 'hackbench' has no parameter 'lod'; known: load, loops, groups",
+        ),
+        (
+            "workloads",
+            "[{ name = 'hackbench', params = { load = '1.25 tasks' } }]",
+            "workloads: workload 'hackbench': parameter 'load' is a number (tasks per CPU), not '1.25 tasks'",
+        ),
+    ],
+)
+def test_wrong_names_in_an_experiment_are_named_with_its_file(
+    cache: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    field: str,
+    value: str,
+    complaint: str,
+) -> None:
+    fields = {"machines": "['smp-4']", "kernels": "['7.3']", "schedulers": "['eevdf']"}
+    fields |= {"workloads": "[{ name = 'hackbench' }]", field: value}
+    path = toml(cache / "mine.toml", 'name = "e"\nsummary = ""\n' + "".join(f"{k} = {v}\n" for k, v in fields.items()))
+    monkeypatch.setattr("sys.argv", ["heddle", "run", path])
+    with pytest.raises(SystemExit):
+        cli.main()
+    err = capsys.readouterr().err
+    assert err.startswith(f"heddle: {path}: {complaint}")
+    assert err.count("\n") == 1
+
+
+def test_what_the_command_line_replaces_is_not_blamed_on_the_file(cache: Path) -> None:
+    path = toml(cache / "mine.toml", EXPERIMENT + '[[workloads]]\nname = "hackbench"\n')
+    wrong = experiment.Overrides(machines=["nosuch"])
+    with pytest.raises(HeddleError, match=r"^unknown machine 'nosuch'"):
+        wrong.apply(experiment.load(path)).cells(wrong.origins(path))
 
 
 def test_a_program_that_the_image_lacks_is_named_before_anything_runs(cache: Path, tmp_path: Path) -> None:

@@ -206,6 +206,19 @@ def test_gate_fails_on_a_loss_only(two_runs: tuple[Path, Path]) -> None:
     assert "2 of 8 rows are worse" in lost.output
 
 
+def test_gate_fails_if_cells_are_gone(two_runs: tuple[Path, Path]) -> None:
+    before, after = two_runs
+    run = resultfile.read(before)
+    resultfile.write(after, [cell for cell in run if (cell.sched, cell.seed) != ("scx_heddle", 2)])
+    gone = CliRunner().invoke(cli.cli, ["compare", str(before), str(after)], standalone_mode=False)
+    assert gone.return_value == 1
+    assert "none of 8 rows is worse" in gone.output
+    assert "heddle: 2 of 20 cells of the first run are missing in the second" in gone.output
+    assert "hackbench smp-4 7.3 scx_heddle seed 2" in gone.output
+    more = CliRunner().invoke(cli.cli, ["compare", str(after), str(before)], standalone_mode=False)
+    assert more.return_value == 0
+
+
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [

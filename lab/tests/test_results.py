@@ -19,6 +19,14 @@ def test_finished_job() -> None:
     assert results.virtual_ns == 6
 
 
+CLAP = """error: unexpected argument '--no-such' found
+
+Usage: x [OPTIONS]
+
+For more information, try '--help'.
+"""
+
+
 @pytest.mark.parametrize(
     ("records", "failure", "line"),
     [
@@ -32,6 +40,11 @@ def test_finished_job() -> None:
             [{"event": "scheduler", "state": "failed", "name": "x", "stderr": "a\nError: no BTF\n", "virtual_ns": 1}],
             None,
             "scheduler 'x' failed to attach: Error: no BTF",
+        ),
+        (
+            [{"event": "scheduler", "state": "failed", "name": "x", "stderr": CLAP, "virtual_ns": 1}],
+            None,
+            "scheduler 'x' failed to attach: error: unexpected argument '--no-such' found",
         ),
         (
             [{"event": "scheduler", "state": "died", "name": "x", "stderr": "", "exit": 3, "virtual_ns": 1}],

@@ -43,6 +43,10 @@ def test_metrics_are_told_apart_and_used_as_designed(name: str) -> None:
             assert (metric.unit, metric.better) == ("ns", "lower")
 
 
+def test_the_suite_has_every_workload() -> None:
+    assert sorted({point.name for point in experiment.load("suite").workloads}) == WORKLOADS
+
+
 def points(wanted: Experiment) -> Iterator[tuple[Workload, dict[str, Value], Machine]]:
     for point in wanted.workloads:
         load = workload.load(point.name)

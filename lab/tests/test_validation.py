@@ -80,10 +80,12 @@ def test_the_page_hides_nothing() -> None:
     unmeasured = checks(sides=[], not_measured="no such machine")
     findings = [
         measured(checks(), [2.0]),
+        measured(checks(seeds=3), [0.5, 1.0, 9.0]),
         *validation.judge(unmeasured, {}, Outcome(results={}, failures=[], interrupted=False)),
     ]
     page = validation.page(findings)
-    assert "0 agree, 1 **disagree**, 1 not measured" in page
+    assert "1 agree, 1 **disagree**, 1 not measured" in page
+    assert "| 0.9 … 1.1 | 1 (0.5 … 9) | agree |" in page
     assert "| closed form | A check | something | 0.9 … 1.1 | 2 | **disagree** |" in page
     assert "Not measured: no such machine." in page
 

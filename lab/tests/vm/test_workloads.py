@@ -14,6 +14,7 @@ from tests.conftest import Boot
 pytestmark = pytest.mark.vm
 
 SMALL: dict[str, dict[str, Value]] = {
+    "cyclictest": {"loops": 20},
     "groups": {"load": 1.0, "for_ms": 96, "limits": "0,0.5", "depth": 3, "weights": "100,300"},
     "hackbench": {"loops": 20},
     "hogs": {"for_ms": 20},
@@ -22,6 +23,7 @@ SMALL: dict[str, dict[str, Value]] = {
     "nginx": {"for_ms": 30},
     "rt-app": {},
     "schbench": {"requests": 100},
+    "stress-ng": {"ops": 100},
     "tbench": {"for_ms": 30},
 }
 LARGE: dict[str, dict[str, Value]] = {
