@@ -57,6 +57,7 @@ mod c {
         pub safe fn shim_vt_of_key(key: u64) -> u64;
         pub safe fn shim_cpu_of_key(key: u64) -> u32;
         pub safe fn shim_lag_clamp(vt: u64, clock: u64, credit_vt: u64, slice_vt: u64) -> u64;
+        pub safe fn shim_lag_behind_wakees(vt: u64, clock: u64, slice_vt: u64) -> u64;
         pub safe fn shim_group_scale(parent: u64, load: u64, weight: u64) -> u64;
         pub safe fn shim_hot_scale(scale: u64) -> u64;
         pub safe fn shim_hot_inv(inv: u64, scale: u64, inv_max: u64) -> u64;
@@ -319,6 +320,18 @@ mod lag {
         ) {
             let place = |lag| shim_lag_clamp(clock.wrapping_add_signed(lag), clock, slice, slice);
             prop_assert!(!shim_vt_before(place(a.max(b)), place(a.min(b))));
+        }
+
+        #[test]
+        fn of_the_idle_policy_is_behind_all_that_wake_up(
+            clock in any_vt(), slice in 0..SLICE_VT_MAX,
+            idle in -(1i64 << 60)..(1 << 60), wakee in -(1i64 << 60)..(1 << 60)
+        ) {
+            let vt = clock.wrapping_add_signed(idle);
+            let behind = shim_lag_behind_wakees(vt, clock, slice);
+            let wakee = shim_lag_clamp(clock.wrapping_add_signed(wakee), clock, slice, slice);
+            prop_assert!(!shim_vt_before(behind, wakee));
+            prop_assert!(!shim_vt_before(behind, vt));
         }
 
         #[test]

@@ -34,6 +34,8 @@ EXPORT(u64, vt_of_key, (u64 key), (key))
 EXPORT(u32, cpu_of_key, (u64 key), (key))
 EXPORT(u64, lag_clamp, (u64 vt, u64 clock, u64 credit_vt, u64 slice_vt),
        (vt, clock, credit_vt, slice_vt))
+EXPORT(u64, lag_behind_wakees, (u64 vt, u64 clock, u64 slice_vt),
+       (vt, clock, slice_vt))
 EXPORT(u64, group_scale, (u64 parent_scale, u64 load, u64 weight),
        (parent_scale, load, weight))
 EXPORT(u64, hot_scale, (u64 scale), (scale))

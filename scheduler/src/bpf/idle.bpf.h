@@ -131,20 +131,23 @@ static __always_inline void idle_offline(u32 cpu)
 	word_clear(word_in(sched_idle_words, at->word), at->bit);
 }
 
-/* ops.running: does this CPU run a SCHED_IDLE task now? */
+/*
+ * ops.running: does this CPU run a SCHED_IDLE task now? Its bit is set anew with
+ * each, since who claimed the last may have gone elsewhere.
+ */
 static __always_inline void idle_note_running(u32 cpu, struct cpu_ctx *c,
 					      bool sched_idle)
 {
 	const volatile struct cpu_place *at = place_of(cpu);
 	struct cpu_word *word = word_in(sched_idle_words, at->word);
 
-	if (c->curr_idle == sched_idle || idle_is_builtin())
+	if (idle_is_builtin() || (!c->curr_idle && !sched_idle))
 		return;
-	if (sched_idle) {
+	if (!sched_idle) {
+		word_clear(word, at->bit);
+	} else if (!word_test(word, at->bit)) {
 		sched_idle_seen = true;
 		word_set(word, at->bit);
-	} else {
-		word_clear(word, at->bit);
 	}
 }
 

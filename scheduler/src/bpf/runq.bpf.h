@@ -223,11 +223,19 @@ static __always_inline void runq_stop(struct task_struct *p)
 		c->clock = vt_max(c->clock, vt);
 }
 
-/* Queue @p, which is at @vt, on @cpu. */
+/*
+ * Queue @p, which is at @vt, on @cpu. A SCHED_IDLE task, which any wakee may
+ * preempt, is not first in line then either: whatever the credit that it has, it
+ * stands behind all who wake up here. What it loses by that is a sixtieth of a
+ * slice of its own.
+ */
 static __always_inline void runq_insert(struct task_struct *p, u32 cpu,
 					struct cpu_ctx *c, u64 vt,
 					u64 enq_flags)
 {
+	if (task_is_idle(p))
+		vt = lag_behind_wakees(vt, c->clock,
+				       vt_delta(slice_ns, INV_NICE_0));
 	c->nr_queued++;
 	if (p->nr_cpus_allowed > 1) {
 		c->offered = true;

@@ -58,6 +58,15 @@ static inline u64 lag_floor(u64 vt, u64 clock, u64 slice_vt, u64 lightest_vt)
 }
 
 /*
+ * Virtual time, from @vt on, behind all whom lag_clamp() admits whose slice is
+ * @slice_vt.
+ */
+static inline u64 lag_behind_wakees(u64 vt, u64 clock, u64 slice_vt)
+{
+	return vt_max(vt, clock + LAG_DEBT_SLICES * slice_vt);
+}
+
+/*
  * Clocks of different CPUs advance at different speeds; a clock minus its
  * offset is its position in the frame that they share. Return the offset
  * under which @clock is at most @drift away from @other_frame.
