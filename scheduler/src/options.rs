@@ -94,7 +94,7 @@ pub struct Options {
           value_parser = clap::value_parser!(u64).range(..=1_000_000), help_heading = RUN_QUEUE)]
     pub wakeup_granularity_us: u64,
 
-    /// Whether cpu.weight and cpu.idle of cgroups count [default: flat where the
+    /// Whether cpu.weight, cpu.idle and cpu.max of cgroups count [default: flat where the
     /// kernel tells schedulers of cgroups]
     #[arg(long, value_enum, help_heading = GROUPS)]
     pub cgroup: Option<Cgroup>,

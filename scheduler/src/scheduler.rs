@@ -247,9 +247,17 @@ fn set_up_groups(open: &mut OpenBpfSkel<'_>, options: &Options) -> Result<()> {
         .context("the program has no .rodata")?;
     rodata.cgroup_flat = flat;
     rodata.cgroup_poll_idle = flat && !tells("cgroup_set_idle");
+    rodata.cgroup_told_bandwidth = flat && tells("cgroup_set_bandwidth");
+    if flat && !tells("cgroup_set_bandwidth") {
+        log::warn!(
+            "cpu.max of cgroups has no effect: schedulers are told of it from Linux 6.17 on"
+        );
+    }
 
     let ops = open.struct_ops.heddle_ops_mut();
     if flat {
+        // Without a slice, a task whose group is throttled is enqueued, even alone.
+        ops.flags |= *SCX_OPS_ENQ_LAST;
         ops.flags |= compat::read_enum("scx_ops_flags", "SCX_OPS_HAS_CGROUP_WEIGHT").unwrap_or(0);
     } else {
         ops.runnable = ptr::null_mut();
@@ -257,6 +265,9 @@ fn set_up_groups(open: &mut OpenBpfSkel<'_>, options: &Options) -> Result<()> {
         ops.cgroup_init = ptr::null_mut();
         ops.cgroup_exit = ptr::null_mut();
         ops.cgroup_set_weight = ptr::null_mut();
+    }
+    if !flat || !tells("cgroup_set_bandwidth") {
+        ops.cgroup_set_bandwidth = ptr::null_mut();
     }
     if !flat || !tells("cgroup_set_idle") {
         ops.cgroup_set_idle = ptr::null_mut();

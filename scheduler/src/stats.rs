@@ -106,6 +106,14 @@ counters! {
     wakeq_barred,
     #[stat(desc = "Wakeups in a cgroup without a slot, counted to an ancestor")]
     group_overflow,
+    #[stat(desc = "Tasks parked because a cgroup of theirs had used up its cpu.max")]
+    parked,
+    #[stat(desc = "Periods of cpu.max that began, of cgroups that ran")]
+    nr_periods,
+    #[stat(desc = "Periods of cpu.max at whose end a cgroup was throttled")]
+    nr_throttled,
+    #[stat(desc = "Time that cgroups were throttled, us")]
+    throttled_usec,
     #[stat(desc = "Tasks placed on an idle core of the fastest class")]
     asym_fastest,
     #[stat(desc = "Tasks placed on an idle core of a slower class")]

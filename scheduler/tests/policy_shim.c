@@ -3,6 +3,7 @@
  * The policy headers as linkable functions, for tests/policy.rs.
  */
 #include "policy/asym.h"
+#include "policy/bandwidth.h"
 #include "policy/deadline.h"
 #include "policy/heap.h"
 #include "policy/hweight.h"
@@ -36,6 +37,12 @@ EXPORT(u64, lag_clamp, (u64 vt, u64 clock, u64 credit_vt, u64 slice_vt),
        (vt, clock, credit_vt, slice_vt))
 EXPORT(u64, lag_behind_wakees, (u64 vt, u64 clock, u64 slice_vt),
        (vt, clock, slice_vt))
+EXPORT(u64, bandwidth_ns, (u64 us), (us))
+EXPORT(u64, bandwidth_periods, (u64 now, u64 due, u64 period),
+       (now, due, period))
+EXPORT(s64, bandwidth_refill,
+       (s64 left, u64 quota, u64 burst, u64 period, u64 periods),
+       (left, quota, burst, period, periods))
 EXPORT(u64, group_scale, (u64 parent_scale, u64 load, u64 weight),
        (parent_scale, load, weight))
 EXPORT(u64, hot_scale, (u64 scale), (scale))

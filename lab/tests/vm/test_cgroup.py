@@ -11,9 +11,9 @@ import pytest
 from heddle_lab.job import CgroupSet, Read, SchedulerCommand, SchedulerStart, SchedulerStop, Sleep, Step, WaitStep
 from heddle_lab.results import Results
 from tests.conftest import Boot
+from tests.vm.counting import PROGRAM, counted, counters
 
 HEDDLE = "scx_heddle"
-PROGRAM = "/usr/local/bin/scx_heddle"
 CGROUPS = "/sys/fs/cgroup"
 MS = 1_000_000
 
@@ -199,6 +199,48 @@ def test_threads_do_not_make_a_share(boot: Boot, tmp_path: Path) -> None:
     contest = Contest("crowds", [Hogs("a", 128), Hogs("b", 256)], HALF, cpus="0-15")
     results = boot(contest.steps(), machine=slow(tmp_path, "dies = 2, cores = 8"), sched=HEDDLE)
     judge(results.check(), [contest], CROWD_ERROR)
+
+
+CHURN = """
+set -e
+cd /sys/fs/cgroup
+for batch in $(seq {batches}); do
+    names=$(seq -f churn%g {groups})
+    mkdir $names
+    for name in $names; do
+        echo 0 > $name/cgroup.procs
+        echo 300 > $name/cpu.weight
+        echo "50000 100000" > $name/cpu.max
+    done
+    echo 0 > cgroup.procs
+    rmdir $names
+done
+"""
+"""a shell visits groups that it makes and removes, with a quota that it does not use up"""
+
+
+def test_groups_come_and_go(boot: Boot, tmp_path: Path) -> None:
+    """A thousand groups are made, entered, left and removed beside a contest; slots are used again and again."""
+    contest = Contest("beside", [Hogs("a", 2), Hogs("b", 3)], {"a": 0.25, "b": 0.75}, {"a": 100, "b": 300})
+    [*start, wait_a, wait_b] = contest.steps()
+    churn = Step(name="churn", argv=["sh", "-c", CHURN.format(batches=5, groups=200)], cpus="3", background=True)
+    wait = Step(name="wait for churn", action=WaitStep(step="churn"))
+    results = boot([churn, *start, wait_a, wait_b, wait], machine=slow(tmp_path, "cores = 4"), sched=HEDDLE)
+    judge(results.check(), [contest])
+
+
+MANY = 4200
+"""more groups than MAX_GROUPS, the slots of scx_heddle"""
+
+
+def test_groups_without_a_slot_count_to_their_parent(boot: Boot, tmp_path: Path) -> None:
+    contest = Contest("crowded", [Hogs(f"many/{MANY}", 2), Hogs("b", 1)], {"many": 0.5, "b": 0.5}, cpus="1")
+    make = ["sh", "-c", f"cd {CGROUPS}/{contest.path('many')} && mkdir $(seq {MANY})"]
+    steps = [contest.set("many", "cpu.weight", "100"), Step(name="make", argv=make), *contest.steps()]
+    machine = slow(tmp_path, "cores = 2")
+    results = boot(counted("crowded", [], steps), machine=machine, sched=HEDDLE).check()
+    judge(results, [contest])
+    assert counters(results, "crowded")["group_overflow"] > 0
 
 
 DEPTHS = (0, 1, 3, 5, 8)

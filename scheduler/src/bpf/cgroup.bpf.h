@@ -47,6 +47,7 @@ struct group {
 	u64 credit_inv; /* inverse weight of the ancestor below the root */
 	u64 serial; /* css.serial_nr of the group that is walked here, or 0 */
 	bool idle; /* the group or one above it has cpu.idle set */
+	u32 pool; /* the nearest group from here up that has a quota, or 0 */
 
 	/* Settings. */
 	bool own_idle;
@@ -302,6 +303,7 @@ static __always_inline void group_reset(struct group *g)
 	g->weight = WEIGHT_NICE_0;
 	g->own_idle = false;
 	g->idle = false;
+	g->pool = 0;
 }
 
 /*

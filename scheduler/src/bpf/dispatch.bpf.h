@@ -8,6 +8,7 @@
 
 #include "heddle.bpf.h"
 #include "asym.bpf.h"
+#include "bandwidth.bpf.h"
 #include "idle.bpf.h"
 #include "pull.bpf.h"
 #include "runq.bpf.h"
@@ -21,6 +22,12 @@ static __always_inline void dispatch_slice_end(u32 cpu, struct cpu_ctx *c,
 	bool keep = !c->yielded;
 
 	c->yielded = false;
+	if (cgroup_flat && bandwidth_slice_end(c, prev)) {
+		/* Without a slice @prev is enqueued, see bandwidth_park(). */
+		if (!runq_pick(cpu, c))
+			pull_newidle(cpu);
+		return;
+	}
 	if (asym_is_asked(cpu)) {
 		/* Without a slice @prev is enqueued, see asym_move(). */
 		runq_pick(cpu, c);
@@ -49,6 +56,8 @@ static __always_inline void dispatch_cpu(s32 cpu, struct task_struct *prev)
 {
 	struct cpu_ctx *c = cpu_ctx(cpu);
 
+	if (cgroup_flat)
+		bandwidth_release(cpu, c);
 	if (prev && (prev->scx.flags & SCX_TASK_QUEUED)) {
 		dispatch_slice_end(cpu, c, prev);
 		return;

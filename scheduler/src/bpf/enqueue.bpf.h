@@ -7,6 +7,7 @@
 
 #include "heddle.bpf.h"
 #include "asym.bpf.h"
+#include "bandwidth.bpf.h"
 #include "idle.bpf.h"
 #include "runq.bpf.h"
 #include "schedstat.bpf.h"
@@ -140,6 +141,8 @@ static __always_inline void enqueue_task(struct task_struct *p, u64 enq_flags)
 	bool wakeup = enq_flags & SCX_ENQ_WAKEUP;
 	u64 vt;
 
+	if (cgroup_flat && bandwidth_park(p, enq_flags))
+		return;
 	if (wakeup)
 		schedstat_ttwu(cpu);
 	if (wakeup && is_percpu_kthread(p)) {

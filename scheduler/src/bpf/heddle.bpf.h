@@ -28,8 +28,8 @@ const volatile bool fair_work; /* share work done, not time */
 
 /*
  * A CPU and its queue. The queue itself is the DSQ whose id is the CPU's
- * number. All but @idle is written under the CPU's rq lock only, and read by other
- * CPUs without it, as hints.
+ * number. All but @idle and @release is written under the CPU's rq lock only,
+ * and read by other CPUs without it, as hints.
  */
 struct cpu_ctx {
 	/* The queue's clock: virtual time of the last task picked, monotonic. */
@@ -46,6 +46,11 @@ struct cpu_ctx {
 	/* Inverse weight of the lightest task run since the queue was empty. */
 	u64 lightest_inv;
 
+	/* What that task has drawn from the pools of its group (bandwidth). */
+	u64 drawn_exec; /* as curr_sum_exec, at the last drawing */
+	u64 drawn_at; /* pool_now() then */
+	u32 curr_pool; /* the nearest pool, or 0; 0 too while none runs */
+
 	/*
 	 * Tasks in the queue, or more: those that leave it otherwise than by
 	 * being picked here are not subtracted until it is found empty.
@@ -60,6 +65,8 @@ struct cpu_ctx {
 	bool yielded; /* it called sched_yield() */
 	bool offered; /* other CPUs may run some of what is queued */
 	bool local_pending; /* a task put past the queue has not run yet */
+	bool parked; /* tasks wait here for their group's next period */
+	bool release; /* set by a timer: some of them may run again */
 
 	/*
 	 * enum idle_state, as ops.update_idle said last. By --idle scan other
@@ -77,8 +84,7 @@ static __always_inline struct cpu_ctx *cpu_ctx(u32 cpu)
 }
 
 /* Count an event on the CPU where it happens. */
-#define count(event) \
-	(cpu_stats[bpf_get_smp_processor_id() & (MAX_CPUS - 1)].event++)
+#define count(event) count_by(event, 1)
 
 #define count_by(event, n) \
 	(cpu_stats[bpf_get_smp_processor_id() & (MAX_CPUS - 1)].event += (n))

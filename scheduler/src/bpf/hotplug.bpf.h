@@ -5,6 +5,7 @@
 #pragma once
 
 #include "heddle.bpf.h"
+#include "bandwidth.bpf.h"
 #include "idle.bpf.h"
 #include "runq.bpf.h"
 
@@ -41,5 +42,11 @@ static __always_inline void hotplug_offline(s32 cpu)
 	bpf_for_each(scx_dsq, p, cpu, 0)
 		scx_bpf_dsq_move(BPF_FOR_EACH_ITER, p, SCX_DSQ_LOCAL_ON | cpu,
 				 0);
+	if (cgroup_flat) {
+		bpf_for_each(scx_dsq, p, PARK_DSQ + cpu, 0)
+			scx_bpf_dsq_move(BPF_FOR_EACH_ITER, p,
+					 SCX_DSQ_LOCAL_ON | cpu, 0);
+		cpu_ctx(cpu)->parked = false;
+	}
 	scx_bpf_kick_cpu(cpu, 0);
 }

@@ -102,6 +102,10 @@ struct cpu_stats {
 	u64 wakeq_stale;
 	u64 wakeq_barred;
 	u64 group_overflow;
+	u64 parked;
+	u64 nr_periods;
+	u64 nr_throttled;
+	u64 throttled_usec;
 	u64 asym_fastest;
 	u64 asym_slower;
 	u64 asym_sibling;

@@ -13,6 +13,7 @@
  *   asym.bpf.h      CPUs of different speed: moving what runs to a better one
  *   cgroup.bpf.h    groups: which one a task is in, how it counts there
  *   walk.bpf.h      groups: what each one's tasks weigh
+ *   bandwidth.bpf.h groups: how much CPU time they may use
  *   runq.bpf.h      the queue and the clock of a CPU, charging
  *   placement.bpf.h the CPU that a wakee goes to
  *   wakeq.bpf.h     the shared wake queue: the order in which wakees are pulled
@@ -31,6 +32,7 @@
 #include "asym.bpf.h"
 #include "cgroup.bpf.h"
 #include "runq.bpf.h"
+#include "bandwidth.bpf.h"
 #include "placement.bpf.h"
 #include "wakeq.bpf.h"
 #include "enqueue.bpf.h"
@@ -112,15 +114,20 @@ void BPF_STRUCT_OPS(heddle_running, struct task_struct *p)
 	if (cgroup_poll_idle)
 		group_poll_idle(p);
 	runq_start(p);
+	if (cgroup_flat)
+		bandwidth_start(p);
 }
 
 void BPF_STRUCT_OPS(heddle_stopping, struct task_struct *p, bool runnable)
 {
 	schedstat_depart();
-	if (runq_global)
+	if (runq_global) {
 		global_stop(p);
-	else
-		runq_stop(p);
+		return;
+	}
+	if (cgroup_flat)
+		bandwidth_stop(p);
+	runq_stop(p);
 }
 
 void BPF_STRUCT_OPS(heddle_quiescent, struct task_struct *p, u64 deq_flags)
@@ -170,17 +177,27 @@ s32 BPF_STRUCT_OPS(heddle_cgroup_init, struct cgroup *cgrp,
 		   struct scx_cgroup_init_args *args)
 {
 	group_set_weight(cgrp, args->weight);
+	if (cgroup_told_bandwidth)
+		group_set_bandwidth(cgrp, args->bw_period_us, args->bw_quota_us,
+				    args->bw_burst_us);
 	return 0;
 }
 
 void BPF_STRUCT_OPS(heddle_cgroup_exit, struct cgroup *cgrp)
 {
+	group_set_bandwidth(cgrp, 0, 0, 0);
 	group_exit(cgrp);
 }
 
 void BPF_STRUCT_OPS(heddle_cgroup_set_weight, struct cgroup *cgrp, u32 weight)
 {
 	group_set_weight(cgrp, weight);
+}
+
+void BPF_STRUCT_OPS(heddle_cgroup_set_bandwidth, struct cgroup *cgrp,
+		    u64 period_us, u64 quota_us, u64 burst_us)
+{
+	group_set_bandwidth(cgrp, period_us, quota_us, burst_us);
 }
 
 void BPF_STRUCT_OPS(heddle_cgroup_set_idle, struct cgroup *cgrp, bool idle)
@@ -250,6 +267,7 @@ SCX_OPS_DEFINE(heddle_ops,
 	       .cgroup_init	= (void *)heddle_cgroup_init,
 	       .cgroup_exit	= (void *)heddle_cgroup_exit,
 	       .cgroup_set_weight	= (void *)heddle_cgroup_set_weight,
+	       .cgroup_set_bandwidth	= (void *)heddle_cgroup_set_bandwidth,
 	       .cgroup_set_idle	= (void *)heddle_cgroup_set_idle,
 	       .cpu_online	= (void *)heddle_cpu_online,
 	       .cpu_offline	= (void *)heddle_cpu_offline,

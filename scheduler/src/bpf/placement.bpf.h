@@ -9,6 +9,7 @@
 
 #include "heddle.bpf.h"
 #include "asym.bpf.h"
+#include "bandwidth.bpf.h"
 #include "idle.bpf.h"
 #include "runq.bpf.h"
 #include "schedstat.bpf.h"
@@ -54,8 +55,11 @@ static __always_inline bool waker_hands_over(const struct task_struct *p,
 static __always_inline s32 place_wakee(struct task_struct *p, s32 prev_cpu,
 				       u64 wake_flags)
 {
-	s32 cpu = idle_for_wakee(p, prev_cpu, wake_flags);
+	s32 cpu;
 
+	if (cgroup_flat && is_throttled(p))
+		return prev_cpu;
+	cpu = idle_for_wakee(p, prev_cpu, wake_flags);
 	if (cpu >= 0) {
 		bound_sleeper(p);
 		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_ns, 0);

@@ -85,9 +85,9 @@ __noinline bool pull_from_words(u32 first, u32 end, u32 skip_first,
 
 /*
  * This CPU has nothing to run: get a task from the nearest place, of wakees the
- * oldest first.
+ * oldest first. Global as well.
  */
-static __always_inline bool pull_newidle(u32 cpu)
+__noinline bool pull_newidle(u32 cpu)
 {
 	const volatile struct cpu_place *at = place_of(cpu);
 	u32 start = at->bit + 1;

@@ -139,8 +139,12 @@ static __always_inline u64 wakee_vt(const struct task_struct *p, u32 cpu,
 static __always_inline u64 waiter_vt(const struct task_struct *p, u32 cpu,
 				     struct cpu_ctx *c)
 {
-	return lag_floor(task_vt_on(p, cpu, c, c->clock), c->clock,
-			 task_slice_vt(p), lightest_slice_vt(c));
+	u64 vt = task_vt_on(p, cpu, c, c->clock);
+
+	/* Ahead of the clock, as most are, it needs no slice to be bounded by. */
+	if (!vt_before(vt, c->clock))
+		return vt;
+	return lag_floor(vt, c->clock, task_slice_vt(p), lightest_slice_vt(c));
 }
 
 /*
@@ -265,7 +269,8 @@ static __always_inline bool runq_pick(u32 cpu, struct cpu_ctx *c)
 	if (!c->nr_queued)
 		return false;
 	if (scx_bpf_dsq_move_to_local(cpu, 0)) {
-		c->nr_queued--;
+		if (!--c->nr_queued)
+			c->lightest_inv = 0;
 		return true;
 	}
 	runq_mark_empty(cpu, c);

@@ -13,6 +13,7 @@
 #pragma once
 
 #include "heddle.bpf.h"
+#include "bandwidth.bpf.h"
 #include "cgroup.bpf.h"
 
 #define WALK_SHARE 100
@@ -53,7 +54,9 @@ __noinline int walk_measure(u32 id)
 	if (sum) {
 		g->load = load_average(g->load, sum);
 		g->quiet = 0;
-		group_at(g->parent)->children += group_weight(g);
+		/* A group that may not run leaves its share to the others. */
+		if (!pool_is_empty(id))
+			group_at(g->parent)->children += group_weight(g);
 		/* It may have been found quiet just as a task came below it. */
 		if (g->parent > ROOT_GROUP)
 			walk_add(g->parent);
@@ -80,6 +83,7 @@ __noinline int walk_scale(u32 id)
 	const struct group *parent = group_at(g->parent);
 	u64 weight = group_weight(g);
 
+	group_link_pool(id, g, parent);
 	if (!g->load)
 		return 0;
 	g->walk_scale = group_scale(parent->walk_scale, g->load, weight);
@@ -175,5 +179,6 @@ static __always_inline s32 groups_init(void)
 	if (!walker)
 		return -ENOENT;
 	err = bpf_timer_init(&walker->timer, &group_walkers, CLOCK_MONOTONIC);
-	return err ?: bpf_timer_set_callback(&walker->timer, walk_groups);
+	err = err ?: bpf_timer_set_callback(&walker->timer, walk_groups);
+	return err ?: bandwidth_init();
 }

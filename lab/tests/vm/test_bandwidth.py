@@ -1,0 +1,152 @@
+"""cpu.max of scx_heddle, seen on a real kernel: what groups use, by the kernel's own accounts."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from heddle_lab.job import CgroupSet, KillStep, Read, Sleep, Step, WaitStep
+from heddle_lab.results import Results
+from tests.conftest import Boot
+from tests.vm.counting import counted, counters
+from tests.vm.test_cgroup import CGROUPS, HEDDLE, MS, slow
+
+QUOTAS = [(5, 20), (5, 100), *((percent, period_ms) for percent in (10, 50, 150, 400) for period_ms in (10, 100))]
+"""percent of a CPU, ms; the kernel takes no quota below a millisecond"""
+
+QUOTA_ERROR = 0.02
+"""of the quota"""
+
+SETTLE_MS = 500
+LIMITED_MS = 2000
+
+QUOTAS_MS = 4000
+"""whole periods of all groups: then it does not matter where in a period it begins"""
+
+READ_MS = 1
+"""about what a step takes on the slow machine"""
+
+
+def limit(group: str, quota: float | None, period_ms: int = 100, burst: float = 0) -> list[Step]:
+    """Limit a group to a number of CPUs; none: lift the limit."""
+    us = 1000 * period_ms
+    value = "max" if quota is None else f"{round(quota * us)} {us}"
+    steps = [Step(name=f"{group} max {value}", action=CgroupSet(cgroup=group, file="cpu.max", value=value))]
+    if burst:
+        action = CgroupSet(cgroup=group, file="cpu.max.burst", value=str(round(burst * us)))
+        steps.append(Step(name=f"{group} burst", action=action))
+    return steps
+
+
+def spin(group: str, threads: int, for_ms: int) -> Step:
+    argv = ["heddle-load", "spin", "--threads", str(threads), "--for-ms", str(for_ms)]
+    return Step(name=f"load {group}", argv=argv, cgroup=group, background=True)
+
+
+def sleep(name: str, ms: int) -> Step:
+    return Step(name=name, action=Sleep(ns=ms * MS))
+
+
+def wait(group: str) -> Step:
+    return Step(name=f"wait {group}", action=WaitStep(step=f"load {group}"))
+
+
+def read(group: str, when: str) -> Step:
+    return Step(name=f"{group} {when}", action=Read(path=f"{CGROUPS}/{group}/cpu.stat"))
+
+
+def used_ms(results: Results, group: str, since: str, until: str) -> float:
+    """CPU time of a group between two `read`s."""
+    found = [
+        re.search(r"^usage_usec (\d+)$", results.step(f"{group} {when}").stdout, re.MULTILINE)
+        for when in (since, until)
+    ]
+    start, end = (int(one[1]) for one in found if one is not None)
+    return (end - start) / 1000
+
+
+def window_ms(results: Results, group: str) -> float:
+    """Time from one `read` of a group to the next."""
+    since, until = (results.step(f"{group} {when}").virtual_ns for when in ("settled", "limited"))
+    return (until - since) / MS
+
+
+def test_groups_use_their_quotas(boot: Boot, tmp_path: Path, record_property: Callable[[str, object], None]) -> None:
+    """All quotas at once on CPUs enough for all, one of a group within another's; then one is lifted."""
+    quotas = {f"q{percent}p{period}": (percent / 100, period) for percent, period in QUOTAS}
+    quotas |= {"outer": (1.0, 20), "outer/inner": (0.3, 10)}
+    lifted, lifted_ms = "q5p100", 500
+    loads = {group: int(quota) + 2 for group, (quota, _) in quotas.items() if group != "outer"}
+    loads["outer/free"] = 1  # leaves the inner group its quota in each of its periods
+    steps = [step for group, (quota, period) in quotas.items() for step in limit(group, quota, period)]
+    for_ms = SETTLE_MS + QUOTAS_MS + lifted_ms + 500
+    steps += [spin(group, threads, for_ms) for group, threads in loads.items()]
+    steps += [sleep("settle", SETTLE_MS), *(read(group, "settled") for group in quotas)]
+    steps += [sleep("limited", QUOTAS_MS - READ_MS * len(quotas)), *(read(group, "limited") for group in quotas)]
+    steps += [*limit(lifted, None), sleep("lifted", lifted_ms), read(lifted, "lifted")]
+    steps += [wait(group) for group in loads]
+    results = boot(steps, machine=slow(tmp_path, "dies = 2, cores = 8"), sched=HEDDLE).check()
+    used = {group: used_ms(results, group, "settled", "limited") / window_ms(results, group) for group in quotas}
+    record_property(
+        f"CPU time over quota on {boot.kernel}",
+        {group: round(used[group] / quota, 4) for group, (quota, _) in quotas.items()},
+    )
+    assert used == {group: pytest.approx(quota, rel=QUOTA_ERROR) for group, (quota, _) in quotas.items()}
+    # Both of its threads, on the CPUs that nobody else may use.
+    assert used_ms(results, lifted, "limited", "lifted") > 0.95 * loads[lifted] * lifted_ms
+
+
+def test_a_throttled_group_leaves_its_share(boot: Boot, tmp_path: Path) -> None:
+    """Three groups of equal weight on one CPU in a fourth: what one may not use, the two others share."""
+    groups = {"pack/limited": 0.1, "pack/one": 0.45, "pack/two": 0.45}
+    steps = limit("pack/limited", 0.1, 50)
+    for group in groups:
+        step = spin(group, 2, SETTLE_MS + LIMITED_MS + 200)
+        steps.append(step.model_copy(update={"cpus": "1"}))
+    steps += [sleep("settle", SETTLE_MS), *(read(group, "settled") for group in groups)]
+    steps += [sleep("run", LIMITED_MS), *(read(group, "ran") for group in groups), *map(wait, groups)]
+    results = boot(steps, machine=slow(tmp_path, "cores = 2"), sched=HEDDLE).check()
+    used = {group: used_ms(results, group, "settled", "ran") / LIMITED_MS for group in groups}
+    assert used == pytest.approx(groups, rel=0.03)
+
+
+def test_a_burst_is_saved_up(boot: Boot, tmp_path: Path) -> None:
+    """Of two groups that have been idle and use the same quotas, one has saved up 10 ms more."""
+    steps = limit("plain", 0.1) + limit("saver", 0.1, burst=0.1)
+    steps += [sleep("idle", 420), read("plain", "before"), read("saver", "before")]
+    steps += [spin("plain", 1, 50), spin("saver", 1, 50), sleep("run", 65)]
+    steps += [read("plain", "after"), read("saver", "after"), wait("plain"), wait("saver")]
+    results = boot(steps, machine=slow(tmp_path, "cores = 4"), sched=HEDDLE).check()
+    plain, saver = (used_ms(results, group, "before", "after") for group in ("plain", "saver"))
+    assert plain >= 9
+    assert saver - plain == pytest.approx(10, abs=1)
+
+
+def test_the_least_quota_starves_nobody_to_death(boot: Boot, tmp_path: Path) -> None:
+    """Eight threads have a millisecond of each second, longer than the watchdog waits; then they can be killed."""
+    group, seconds = "poor", 12
+    steps = [*limit(group, 0.001, 1000), spin(group, 8, 1000 * seconds), read(group, "before")]
+    steps += [sleep("starve", 1000 * seconds), read(group, "after")]
+    steps += [Step(name="kill", action=KillStep(step=f"load {group}"))]
+    results = boot(steps, machine=slow(tmp_path, "cores = 4"), sched=HEDDLE).check()
+    # What the first looks at an empty pool come too late for is owed, and a part of it forgiven.
+    assert 0.5 * seconds < used_ms(results, group, "before", "after") < 4 * seconds
+
+
+def test_the_counters_of_bandwidth(boot: Boot, tmp_path: Path) -> None:
+    steps = [*limit("half", 0.5), spin("half", 1, 1000), wait("half")]
+    free = [spin("free", 1, 100), wait("free")]
+    results = boot(
+        [*counted("free", [], free), *counted("half", [], steps)],
+        machine=slow(tmp_path, "cores = 2"),
+        sched=HEDDLE,
+        timeout_ns=120_000 * MS,  # three loads, some 15 s each on CPUs so slow
+    ).check()
+    names = ("parked", "nr_periods", "nr_throttled", "throttled_usec")
+    without, with_quota = (counters(results, part) for part in ("free", "half"))
+    assert all(without[name] == 0 for name in names)
+    assert 9 <= with_quota["nr_periods"] <= 12
+    assert 9 <= with_quota["nr_throttled"] <= with_quota["nr_periods"]
+    assert with_quota["throttled_usec"] == pytest.approx(500_000, rel=0.15)
+    assert with_quota["parked"] >= 9

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Bandwidth: the CPU time that a group may use in a period (cpu.max).
+ *
+ * A pool gains its quota at the start of every period. What is left of it then
+ * stays, up to the burst. What was overdrawn, because the end of a pool is
+ * noticed late on some CPUs, is owed: a pool may be negative, and so the average
+ * is exact however coarse the noticing.
+ */
+#pragma once
+
+#include "types.h"
+
+/* No pool is larger, in ns: sums and products stay within an s64. */
+#define BANDWIDTH_MAX (1ULL << 60)
+
+/*
+ * A group owes no more than it gains in this time, ns. sched_ext throws a
+ * scheduler out when a task waits for 10 s: a hundred CPUs that overdraw a
+ * millisecond's quota may not cost a group more than half of that.
+ */
+#define BANDWIDTH_DEBT_NS 4000000000ULL
+
+/* ns of @us, of cpu.max or cpu.max.burst; BANDWIDTH_MAX stands for no limit. */
+static inline u64 bandwidth_ns(u64 us)
+{
+	return us < BANDWIDTH_MAX / 1000 ? 1000 * us : BANDWIDTH_MAX;
+}
+
+/* Periods that began since @due, when the next one was due. */
+static inline u64 bandwidth_periods(u64 now, u64 due, u64 period)
+{
+	if (!period || (s64)(now - due) < 0)
+		return 0;
+	return 1 + (now - due) / period;
+}
+
+/* @quota times @periods, saturated. */
+static inline u64 bandwidth_gain(u64 quota, u64 periods)
+{
+	if (quota && periods > BANDWIDTH_MAX / quota)
+		return BANDWIDTH_MAX;
+	return quota * periods;
+}
+
+/*
+ * What is in a pool that held @left, @periods later, one at least; ns. Quota and
+ * burst are up to BANDWIDTH_MAX.
+ */
+static inline s64 bandwidth_refill(s64 left, u64 quota, u64 burst, u64 period,
+				   u64 periods)
+{
+	u64 owing = 1 + BANDWIDTH_DEBT_NS / (period ? period : 1);
+	s64 floor = -(s64)bandwidth_gain(quota, owing);
+	s64 limit = quota + burst;
+
+	if (left < floor)
+		left = floor;
+	if (left > limit)
+		return limit;
+	left += bandwidth_gain(quota, periods);
+	return left > limit ? limit : left;
+}
