@@ -238,7 +238,8 @@ def test_groups_without_a_slot_count_to_their_parent(boot: Boot, tmp_path: Path)
     make = ["sh", "-c", f"cd {CGROUPS}/{contest.path('many')} && mkdir $(seq {MANY})"]
     steps = [contest.set("many", "cpu.weight", "100"), Step(name="make", argv=make), *contest.steps()]
     machine = slow(tmp_path, "cores = 2")
-    results = boot(counted("crowded", [], steps), machine=machine, sched=HEDDLE).check()
+    part = counted("crowded", [], steps)
+    results = boot(part, machine=machine, sched=HEDDLE, timeout_ns=120_000 * MS).check()  # groups are made slowly
     judge(results, [contest])
     assert counters(results, "crowded")["group_overflow"] > 0
 

@@ -269,10 +269,14 @@ static __always_inline void group_join(const struct task_struct *p)
 	__sync_fetch_and_add(&g->stripes[stripe].load, task_weight(p));
 	if (id <= ROOT_GROUP)
 		return;
-	if (tg->css.id != id)
+	if (tg->css.id != id) {
 		count(group_overflow);
-	else if (g->serial != tg->css.serial_nr)
+		/* It is the ancestor in the slot that is to be walked. */
+		if (!g->serial)
+			group_activate(tg);
+	} else if (g->serial != tg->css.serial_nr) {
 		group_activate(tg);
+	}
 }
 
 /* ops.quiescent */
