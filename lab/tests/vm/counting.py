@@ -14,21 +14,22 @@ _CONNECT_MS = 1_300
 """the printer looks for its scheduler once a second"""
 
 
-def counted(name: str, options: list[str], steps: list[Step]) -> list[Step]:
+def counted(name: str, options: list[str], steps: list[Step], interval_s: float = _INTERVAL_S) -> list[Step]:
     """Return steps that run others under scx_heddle with counters, in a job whose own scheduler is scx_heddle.
 
     Args:
         name: of this part of the boot, for `counters`.
         options: of scx_heddle.
         steps: what is counted.
+        interval_s: between two lines of counters; of a program's output, the last 64 KiB are kept.
     """
-    argv = [PROGRAM, "--stats", str(_INTERVAL_S), "--json", *options]
+    argv = [PROGRAM, "--stats", str(interval_s), "--json", *options]
     return [
         Step(name=f"{name}: end of the one before", action=SchedulerStop()),
         Step(name=f"{name}: start", action=SchedulerStart(scheduler=SchedulerCommand(name=name, argv=argv))),
         Step(name=f"{name}: connect", action=Sleep(ns=_CONNECT_MS * MS)),
         *steps,
-        Step(name=f"{name}: last interval", action=Sleep(ns=int(1_500 * _INTERVAL_S) * MS)),
+        Step(name=f"{name}: last interval", action=Sleep(ns=int(1_500 * interval_s) * MS)),
     ]
 
 

@@ -236,10 +236,10 @@ MANY = 4200
 def test_groups_without_a_slot_count_to_their_parent(boot: Boot, tmp_path: Path) -> None:
     contest = Contest("crowded", [Hogs(f"many/{MANY}", 2), Hogs("b", 1)], {"many": 0.5, "b": 0.5}, cpus="1")
     make = ["sh", "-c", f"cd {CGROUPS}/{contest.path('many')} && mkdir $(seq {MANY})"]
-    steps = [contest.set("many", "cpu.weight", "100"), Step(name="make", argv=make), *contest.steps()]
+    steps = [contest.set("many", "cpu.weight", "100"), Step(name="make", argv=make)]
+    steps += counted("crowded", [], contest.steps(), interval_s=1)
     machine = slow(tmp_path, "cores = 2")
-    part = counted("crowded", [], steps)
-    results = boot(part, machine=machine, sched=HEDDLE, timeout_ns=120_000 * MS).check()  # groups are made slowly
+    results = boot(steps, machine=machine, sched=HEDDLE, timeout_ns=120_000 * MS).check()  # groups are made slowly
     judge(results, [contest])
     assert counters(results, "crowded")["group_overflow"] > 0
 
