@@ -187,6 +187,9 @@ done
 LEAK_KB = 16_384
 """of the memory that is free in the end; the first loads fill caches"""
 
+FREED_MS = 1000
+"""The maps of a program, 17 MB, are freed some time after it has ended."""
+
 
 @pytest.mark.stress
 def test_restarts_lose_no_task_and_no_memory(boot: Boot, machine: str) -> None:
@@ -195,8 +198,10 @@ def test_restarts_lose_no_task_and_no_memory(boot: Boot, machine: str) -> None:
             Step(name="the job's own", action=SchedulerStop()),
             spin("load", "--threads", "2", for_ms=HOUR_NS // MS, background=True, timeout_ns=HOUR_NS, expect_exit=None),
             shell("warm up", RESTART.replace(f"seq {RESTARTS}", "seq 1")),
+            sleep(FREED_MS, "freed before"),
             read("before", "/proc/meminfo"),
             shell("restarts", RESTART, timeout_ns=HOUR_NS),
+            sleep(FREED_MS, "freed after"),
             read("after", "/proc/meminfo"),
             shell("alive", "ls /proc/$(pgrep -x heddle-load)/task | wc -l"),
             Step(name="end", action=KillStep(step="load")),

@@ -14,8 +14,9 @@ const STATE: &str = "/sys/kernel/sched_ext/state";
 const OPS: &str = "/sys/kernel/sched_ext/root/ops";
 const PERIOD_NS: u64 = 2_000_000;
 
-/// How long a scheduler that lost its attachment may take to attach again (they do after CPU hotplug).
-const RESTART_NS: u64 = 2_000_000_000;
+/// How long a scheduler that lost its attachment may take to attach again (they do after CPU hotplug): as long as to
+/// load, of which the verifier of older kernels takes two seconds alone.
+const RESTART_NS: u64 = 10_000_000_000;
 
 /// A running, attached scheduler.
 pub struct Scheduler {
