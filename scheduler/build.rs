@@ -7,7 +7,7 @@ fn main() {
         .build()
         .unwrap();
 
-    // The policy headers as host code, for tests/policy.rs.
+    // The policy headers as host code, for the tests.
     cc::Build::new()
         .file("tests/policy_shim.c")
         .include("src/bpf")

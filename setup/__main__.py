@@ -42,9 +42,9 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python3 -m setup",
         description="Provide all that Heddle needs, in ${HEDDLE_CACHE:-~/.cache/heddle}.",
-        epilog="Other words: `kernel VERSION` fetches one more kernel, `exec COMMAND...` runs a "
-        "command with the unpacked compilers and the Python environment in PATH, "
-        "`versions` prints what the pins resolved to.",
+        epilog="Other words: `kernel VERSION` fetches one more kernel, or builds it (6.12), "
+        "`exec COMMAND...` runs a command with the unpacked compilers and the Python environment "
+        "in PATH, `versions` prints what the pins resolved to.",
     )
     parser.add_argument("--env", action="store_true", help="print the resolved paths as JSON")
     parser.add_argument("--update", action="store_true", help="resolve suites and series anew")

@@ -55,6 +55,23 @@ class Qemu:
 
 
 @dataclass(frozen=True)
+class KernelBuild:
+    """A series that is built here, from packages of its source and its configurations.
+
+    `config` names the one to begin with; options `off` and `on` are changed.
+    """
+
+    series: str
+    suites: tuple[str, ...]
+    source: str
+    config_package: str
+    config: str
+    off: tuple[str, ...]
+    on: dict[str, str]
+    tools: Tool
+
+
+@dataclass(frozen=True)
 class Kernels:
     """Where kernels come from and which series are fetched without being asked for."""
 
@@ -74,6 +91,7 @@ class Pins:
     rust_minimum: str
     qemu: Qemu
     kernels: Kernels
+    kernel_build: KernelBuild
     image_suites: tuple[str, ...]
     peers: dict[str, str]
     python_minimum: str
@@ -120,9 +138,23 @@ def parse(data: dict[str, Any]) -> Pins:
             firmware_files=firmware.texts("files"),
         ),
         kernels=Kernels(kernels.texts("suites"), kernels.text("flavour"), kernels.texts("series")),
+        kernel_build=_kernel_build(kernels.table("build")),
         image_suites=table.table("image").texts("suites"),
         peers=table.table("peers").strings(),
         python_minimum=table.table("python").text("minimum"),
+    )
+
+
+def _kernel_build(table: _Table) -> KernelBuild:
+    return KernelBuild(
+        series=table.text("series"),
+        suites=table.texts("suites"),
+        source=table.text("source"),
+        config_package=table.text("config_package"),
+        config=table.text("config"),
+        off=table.texts("off"),
+        on=table.table("on").strings(),
+        tools=_tool(table.table("tools")),
     )
 
 

@@ -34,6 +34,7 @@ def output(
     try:
         done = subprocess.run(
             words,
+            stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
             check=False,

@@ -23,6 +23,22 @@ _PER_MEMBER = {4: 12, 5: 12, 6: 8, 13: 8, 15: 12, 19: 12}
 _HEADER = struct.Struct("<3I")
 
 
+def current_task_address(kernel: Path) -> int:
+    """Return where a CPU keeps its current task, as `per_cpu_address`.
+
+    Raises:
+        HeddleError: see `per_cpu_address`.
+    """
+    try:
+        return per_cpu_address(kernel, "current_task")
+    except HeddleError as error:
+        try:
+            # To 6.14 it was the first member of another variable (arch/x86/include/asm/current.h).
+            return per_cpu_address(kernel, "pcpu_hot")
+        except HeddleError:
+            raise error from None
+
+
 @cache
 def per_cpu_address(kernel: Path, name: str) -> int:
     """Return a per-CPU variable's address as instructions name it: relative to the GS base of any CPU.

@@ -278,7 +278,7 @@ class Machine(Model):
         options += f",speed={':'.join(map(str, speeds))}"
         if self.caches:
             costs = ":".join(map(str, self.caches.costs()))
-            options += f",cold={costs},current-task={btf.per_cpu_address(kernel.bootable(), 'current_task'):#x}"
+            options += f",cold={costs},current-task={btf.current_task_address(kernel.bootable()):#x}"
         return options
 
 

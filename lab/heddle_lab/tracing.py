@@ -12,7 +12,7 @@ from heddle_lab import kernels, units
 from heddle_lab.errors import HeddleError
 from heddle_lab.job import CgroupSet, Job, Step, Trace, Write
 from heddle_lab.machine import Machine
-from heddle_lab.measures import affinity, cost, fairness, groups, idle, latency, ringbuffer, switches, timeline
+from heddle_lab.measures import affinity, cost, fairness, groups, idle, latency, missed, ringbuffer, switches, timeline
 from heddle_lab.measures.events import Events
 from heddle_lab.results import Results
 from heddle_lab.tomlfile import Model
@@ -52,6 +52,8 @@ class Kind(Model):
 
 METRICS = {
     "wasted_idle": Kind(unit=units.SHARE, better="lower"),
+    "wasted_idle.lasting": Kind(unit=units.SHARE, better="lower"),
+    "missed_idle": Kind(unit=units.SHARE, better="lower", judged=False),
     "max_lag_ns": Kind(unit="ns", better="lower"),
     "share_error": Kind(unit=units.SHARE, better="lower"),
     "wakeup_latency_ns.p50": Kind(unit="ns", better="lower"),
@@ -134,6 +136,7 @@ def measure(results: Results, job: Job, step: str, machine: Machine) -> dict[str
     """
     events = events_of(results, step)
     line = line_of(events, results)
+    where = affinity.find(events)
     speeds = [cpu.speed for cpu in machine.layout()]
     woken = latency.quantiles(latency.wakeup_latencies(line))
     moved = switches.migrations(line, switches.places(topology(results)))
@@ -145,7 +148,9 @@ def measure(results: Results, job: Job, step: str, machine: Machine) -> dict[str
     )
     per_switch = cost.insns_per_switch(events, speeds, event)
     return {
-        "wasted_idle": idle.wasted_idle(line, affinity.find(events)).fraction,
+        "wasted_idle": idle.wasted_idle(line, where).fraction,
+        "wasted_idle.lasting": idle.wasted_idle(line, where, idle.GRACE_NS).fraction,
+        "missed_idle": missed.missed_idle(line, where).fraction,
         **_fairness(events, line, job),
         **{f"wakeup_latency_ns.{name}": woken[name] for name in ("p50", "p99", "p999") if name in woken},
         **({} if per_switch is None else {"sched_insns_per_switch": per_switch}),

@@ -3,6 +3,7 @@
 //! `scx_heddle`: load the scheduler, keep it attached, report on it.
 
 mod bpf_skel;
+mod cgroupfs;
 mod config;
 mod manual;
 mod metrics;

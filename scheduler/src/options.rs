@@ -60,6 +60,11 @@ pub struct Options {
     #[arg(long, value_enum, default_value_t = WakeQueueSteal::Node, help_heading = WAKE_QUEUE)]
     pub wakeq_steal: WakeQueueSteal,
 
+    /// Have the CPU that a wakee goes to queue it, if it idles, and not the waker
+    #[arg(long, value_enum, value_name = "SWITCH", num_args = 0..=1, require_equals = true,
+          default_value_t = Switch::Off, default_missing_value = "on", help_heading = IDLE_SEARCH)]
+    pub queued_wakeup: Switch,
+
     /// How idle CPUs are known to those who look for one
     #[arg(long, value_enum, default_value_t = Idle::Mask, help_heading = IDLE_SEARCH)]
     pub idle: Idle,
@@ -98,6 +103,11 @@ pub struct Options {
     /// kernel tells schedulers of cgroups]
     #[arg(long, value_enum, help_heading = GROUPS)]
     pub cgroup: Option<Cgroup>,
+
+    /// How the scheduler learns of cpu.max [default: told where the kernel tells, from Linux
+    /// 6.17 on, else watch]
+    #[arg(long, value_enum, help_heading = GROUPS)]
+    pub cpu_max: Option<CpuMax>,
 
     /// Schedule only tasks that ask for it (SCHED_EXT), leave the rest alone
     #[arg(long, help_heading = RUN_QUEUE)]
@@ -270,6 +280,15 @@ pub enum Cgroup {
     Flat,
     /// Groups are ignored
     Off,
+}
+
+/// How the scheduler learns of cpu.max.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum CpuMax {
+    /// By the kernel
+    Told,
+    /// By the files of the cgroups
+    Watch,
 }
 
 /// Parse an interval in seconds, fractions allowed.

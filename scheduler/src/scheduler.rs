@@ -11,16 +11,20 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use crossbeam_channel::{Receiver, select};
 use libbpf_rs::skel::Skel;
-use libbpf_rs::{Link, OpenObject};
+use libbpf_rs::{Link, OpenObject, ProgramInput};
 use scx_utils::compat;
-use scx_utils::compat::{SCX_OPS_ENQ_LAST, SCX_OPS_KEEP_BUILTIN_IDLE, SCX_OPS_SWITCH_PARTIAL};
+use scx_utils::compat::{
+    SCX_OPS_ALLOW_QUEUED_WAKEUP, SCX_OPS_ENQ_LAST, SCX_OPS_KEEP_BUILTIN_IDLE,
+    SCX_OPS_SWITCH_PARTIAL,
+};
 use scx_utils::{scx_ops_attach, scx_ops_load, scx_ops_open, uei_exited, uei_report};
 
 use crate::bpf_skel::{BpfSkel, BpfSkelBuilder, OpenBpfSkel, types};
+use crate::cgroupfs;
 use crate::metrics;
 use crate::options::{
-    AsymRule, Cgroup, Fair, Idle, Locking, Options, ReschedIdle, RunQueue, Switch, WakeQueue,
-    WakeQueueSteal,
+    AsymRule, Cgroup, CpuMax, Fair, Idle, Locking, Options, ReschedIdle, RunQueue, Switch,
+    WakeQueue, WakeQueueSteal,
 };
 use crate::ranks::Asym;
 use crate::stats::{self, Counters, Sample};
@@ -41,6 +45,8 @@ pub struct Scheduler<'object> {
     stats: stats::Server,
     asym: Asym,
     topology: Topology,
+    /// Where the kernel does not tell the program of limits itself.
+    limits: Option<cgroupfs::Watch>,
 }
 
 /// Why a scheduler no longer runs.
@@ -67,7 +73,7 @@ impl<'object> Scheduler<'object> {
             None::<libbpf_rs::libbpf_sys::bpf_object_open_opts>
         )?;
         configure(&mut open, options)?;
-        set_up_groups(&mut open, options)?;
+        let bandwidth = set_up_groups(&mut open, options)?;
         set_up_global(&mut open, options)?;
         let topology = Topology::read(&options.asym)?;
         lay_out(&mut open, &topology, options)?;
@@ -78,6 +84,10 @@ impl<'object> Scheduler<'object> {
         }
         let link = scx_ops_attach!(skel, heddle_ops)?;
         let stats = stats::serve().context("cannot serve statistics")?;
+        let limits = match bandwidth {
+            CpuMax::Watch => watch_limits()?,
+            CpuMax::Told => None,
+        };
         log::info!("attached");
         Ok(Self {
             skel,
@@ -85,6 +95,7 @@ impl<'object> Scheduler<'object> {
             stats,
             asym: options.asym.clone(),
             topology,
+            limits,
         })
     }
 
@@ -100,12 +111,21 @@ impl<'object> Scheduler<'object> {
         scrapes: &Receiver<metrics::Asked>,
     ) -> Result<Ended> {
         let (response, request) = self.stats.channels();
+        let mut limits = match &self.limits {
+            Some(watch) => watch.told.clone(),
+            None => crossbeam_channel::never(),
+        };
         let mut ranks_read = Instant::now();
         let mut ranks_changed = false;
         while !shutdown.load(Ordering::Relaxed) && !uei_exited!(&self.skel, uei) && !ranks_changed {
             select! {
                 recv(request) -> asked => if asked.is_ok() {
                     response.send(self.sample())?;
+                },
+                recv(limits) -> told => match told {
+                    Ok(told) => self.limit(told),
+                    // Whatever has ended the watch, tasks go on with the limits they have.
+                    Err(_) => limits = crossbeam_channel::never(),
                 },
                 recv(scrapes) -> asked => if let Ok(reply) = asked {
                     // A scrape that has given up is no error.
@@ -128,6 +148,26 @@ impl<'object> Scheduler<'object> {
             return Ok(Ended::Done);
         }
         Ok(Ended::Restart)
+    }
+
+    /// Tell the program of a limit.
+    fn limit(&self, told: cgroupfs::Told) {
+        let limit = told.limit.unwrap_or(cgroupfs::Limit {
+            quota: u64::MAX,
+            period: 0,
+            burst: 0,
+        });
+        // struct bandwidth_limit (intf.h)
+        let fields = [told.cgroup, limit.period, limit.quota, limit.burst];
+        let mut context: Vec<u8> = fields.iter().flat_map(|one| one.to_ne_bytes()).collect();
+        let input = ProgramInput {
+            context_in: Some(&mut context),
+            ..Default::default()
+        };
+        // What it returns says whether the cgroup is still there: else it needs no limit.
+        if let Err(error) = self.skel.progs.heddle_watched_bandwidth.test_run(input) {
+            log::warn!("cannot tell the program of cpu.max: {error}");
+        }
     }
 
     /// What each LLC's CPUs have counted. CPUs that came later than the program
@@ -182,9 +222,13 @@ fn configure(open: &mut OpenBpfSkel<'_>, options: &Options) -> Result<()> {
     rodata.fair_work = options.fair == Fair::Work;
     rodata.wakeq_steal_node = options.wakeq_steal == WakeQueueSteal::Node;
 
-    // SCX_OPS_ALLOW_QUEUED_WAKEUP stays off: a wakeup by way of an interrupt of
-    // the idle CPU takes a fifth longer from end to end (pipe ping-pong).
     let mut flags = 0;
+    if options.queued_wakeup == Switch::On {
+        if *SCX_OPS_ALLOW_QUEUED_WAKEUP == 0 {
+            bail!("--queued-wakeup: schedulers cannot choose that on this kernel; leave it out");
+        }
+        flags |= *SCX_OPS_ALLOW_QUEUED_WAKEUP;
+    }
     if options.idle == Idle::Builtin {
         flags |= *SCX_OPS_KEEP_BUILTIN_IDLE;
     }
@@ -225,21 +269,57 @@ fn set_up_global(open: &mut OpenBpfSkel<'_>, options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Switch the CPU controller on or off. Off, none of its callbacks is called.
-fn set_up_groups(open: &mut OpenBpfSkel<'_>, options: &Options) -> Result<()> {
-    let tells = |op| compat::struct_has_field("sched_ext_ops", op).unwrap_or(false);
-    let flat = match options.cgroup {
+/// Read cpu.max from the cgroups' files from now on.
+fn watch_limits() -> Result<Option<cgroupfs::Watch>> {
+    let Some(root) = cgroupfs::mount_point() else {
+        log::warn!("cpu.max of cgroups has no effect: no cgroup2 file system is mounted");
+        return Ok(None);
+    };
+    log::info!("cpu.max is read from the files in {}", root.display());
+    cgroupfs::watch(root).map(Some)
+}
+
+/// Does this kernel have the operation `op` of schedulers?
+fn tells(op: &str) -> bool {
+    compat::struct_has_field("sched_ext_ops", op).unwrap_or(false)
+}
+
+/// Is the CPU controller asked for, and possible?
+fn wants_groups(options: &Options) -> Result<bool> {
+    match options.cgroup {
         Some(Cgroup::Flat) if options.runq == RunQueue::Global => {
             bail!("--cgroup flat: the global queue knows no groups: use --runq percpu")
         }
-        _ if options.runq == RunQueue::Global => false,
-        Some(Cgroup::Off) => false,
+        _ if options.runq == RunQueue::Global => Ok(false),
+        Some(Cgroup::Off) => Ok(false),
         Some(Cgroup::Flat) if !tells("cgroup_init") => bail!(
             "--cgroup flat: this kernel tells schedulers nothing of cgroups: \
              boot one built with CONFIG_EXT_GROUP_SCHED"
         ),
-        _ => tells("cgroup_init"),
-    };
+        _ => Ok(tells("cgroup_init")),
+    }
+}
+
+/// By what way the program learns of cpu.max.
+fn way_of_bandwidth(options: &Options, flat: bool) -> Result<CpuMax> {
+    match options.cpu_max {
+        Some(_) if !flat => bail!("--cpu-max: groups are ignored: --cgroup flat is what keeps it"),
+        Some(CpuMax::Told) if !tells("cgroup_set_bandwidth") => bail!(
+            "--cpu-max told: kernels tell schedulers of it from Linux 6.17 on: \
+             use --cpu-max watch"
+        ),
+        Some(way) => Ok(way),
+        None if flat && !tells("cgroup_set_bandwidth") => Ok(CpuMax::Watch),
+        None => Ok(CpuMax::Told),
+    }
+}
+
+/// Switch the CPU controller on or off. Off, none of its callbacks is called.
+/// Returns by what way the program learns of cpu.max.
+fn set_up_groups(open: &mut OpenBpfSkel<'_>, options: &Options) -> Result<CpuMax> {
+    let flat = wants_groups(options)?;
+    let bandwidth = way_of_bandwidth(options, flat)?;
+    let told = flat && bandwidth == CpuMax::Told;
     let rodata = open
         .maps
         .rodata_data
@@ -247,12 +327,10 @@ fn set_up_groups(open: &mut OpenBpfSkel<'_>, options: &Options) -> Result<()> {
         .context("the program has no .rodata")?;
     rodata.cgroup_flat = flat;
     rodata.cgroup_poll_idle = flat && !tells("cgroup_set_idle");
-    rodata.cgroup_told_bandwidth = flat && tells("cgroup_set_bandwidth");
-    if flat && !tells("cgroup_set_bandwidth") {
-        log::warn!(
-            "cpu.max of cgroups has no effect: schedulers are told of it from Linux 6.17 on"
-        );
-    }
+    rodata.cgroup_told_bandwidth = told;
+    open.progs
+        .heddle_watched_bandwidth
+        .set_autoload(bandwidth == CpuMax::Watch);
 
     let ops = open.struct_ops.heddle_ops_mut();
     if flat {
@@ -266,13 +344,13 @@ fn set_up_groups(open: &mut OpenBpfSkel<'_>, options: &Options) -> Result<()> {
         ops.cgroup_exit = ptr::null_mut();
         ops.cgroup_set_weight = ptr::null_mut();
     }
-    if !flat || !tells("cgroup_set_bandwidth") {
+    if !told {
         ops.cgroup_set_bandwidth = ptr::null_mut();
     }
     if !flat || !tells("cgroup_set_idle") {
         ops.cgroup_set_idle = ptr::null_mut();
     }
-    Ok(())
+    Ok(bandwidth)
 }
 
 /// Tell the program where each CPU is.

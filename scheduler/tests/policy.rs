@@ -58,15 +58,6 @@ mod c {
         pub safe fn shim_cpu_of_key(key: u64) -> u32;
         pub safe fn shim_lag_clamp(vt: u64, clock: u64, credit_vt: u64, slice_vt: u64) -> u64;
         pub safe fn shim_lag_behind_wakees(vt: u64, clock: u64, slice_vt: u64) -> u64;
-        pub safe fn shim_bandwidth_ns(us: u64) -> u64;
-        pub safe fn shim_bandwidth_periods(now: u64, due: u64, period: u64) -> u64;
-        pub safe fn shim_bandwidth_refill(
-            left: i64,
-            quota: u64,
-            burst: u64,
-            period: u64,
-            periods: u64,
-        ) -> i64;
         pub safe fn shim_group_scale(parent: u64, load: u64, weight: u64) -> u64;
         pub safe fn shim_hot_scale(scale: u64) -> u64;
         pub safe fn shim_hot_inv(inv: u64, scale: u64, inv_max: u64) -> u64;
@@ -500,89 +491,6 @@ mod groups {
             let lag = ahead(shim_lag_clamp(vt, clock, credit, slice), clock);
             prop_assert!(lag >= -((CREDIT_SLICES * credit) as i64));
             prop_assert!(lag <= (DEBT_SLICES * slice) as i64);
-        }
-    }
-}
-
-mod bandwidth {
-    use super::*;
-
-    const MOST: u64 = 1 << 60;
-    /// What a group may owe is worth this much time, and a period.
-    const DEBT_NS: u64 = 4_000 * MS;
-
-    /// What cpu.max may be: a quota of any size, a period from 1 ms to 1 s.
-    fn limits() -> impl Strategy<Value = (u64, u64)> {
-        let quota = prop_oneof![MS..=MOST, MS..1000 * MS];
-        (quota, MS..=1000 * MS)
-    }
-
-    proptest! {
-        #![proptest_config(config())]
-
-        #[test]
-        fn no_limit_stands_for_all_that_is_too_large(us in any::<u64>()) {
-            let ns = shim_bandwidth_ns(us);
-            prop_assert!(ns <= MOST);
-            prop_assert_eq!(ns, us.saturating_mul(1000).min(MOST));
-        }
-
-        #[test]
-        fn periods_are_counted_once(
-            start in any::<u64>(), period in 1..1u64 << 40,
-            steps in prop::collection::vec(0..1u64 << 41, 1..50),
-        ) {
-            let (mut now, mut due, mut seen) = (start, start.wrapping_add(period), 0u64);
-            for step in &steps {
-                now = now.wrapping_add(*step);
-                let periods = shim_bandwidth_periods(now, due, period);
-                due = due.wrapping_add(periods * period);
-                seen += periods;
-            }
-            prop_assert_eq!(seen, steps.iter().sum::<u64>() / period);
-        }
-
-        #[test]
-        fn a_group_that_wants_more_gets_its_quota_on_average(
-            quota in MS..1u64 << 40, period in MS..=1000 * MS,
-            overdraws in prop::collection::vec(0.0..1.0f64, 1..50),
-        ) {
-            // It runs until the pool is empty, and beyond by what nobody noticed in time.
-            let mut left = quota as i64;
-            let mut used = 0i64;
-            for overdraw in &overdraws {
-                if left > 0 {
-                    let beyond = (overdraw * 3.0 * quota as f64) as i64;
-                    used += left + beyond;
-                    left = -beyond;
-                }
-                left = shim_bandwidth_refill(left, quota, 0, period, 1);
-            }
-            prop_assert_eq!(used + left, quota as i64 * (overdraws.len() as i64 + 1));
-        }
-
-        #[test]
-        fn no_more_is_saved_than_the_burst(
-            left in any::<i64>().prop_map(|ns| ns >> 3), (quota, period) in limits(),
-            burst in 0..=MOST, periods in 1..u64::MAX,
-        ) {
-            let now = shim_bandwidth_refill(left, quota, burst, period, periods);
-            let limit = (quota + burst) as i64;
-            prop_assert!(now <= limit);
-            prop_assert!(now >= left.min(limit));
-        }
-
-        #[test]
-        fn no_debt_outlasts_the_patience_of_the_kernel(
-            left in any::<i64>().prop_map(|ns| ns >> 3), (quota, period) in limits(),
-        ) {
-            let mut left = left;
-            let mut waited = 0;
-            while left <= 0 {
-                left = shim_bandwidth_refill(left, quota, 0, period, 1);
-                waited += period;
-                prop_assert!(waited <= DEBT_NS + 2 * period);
-            }
         }
     }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The policy headers as linkable functions, for tests/policy.rs.
+ * The policy headers as linkable functions, for the tests.
  */
 #include "policy/asym.h"
 #include "policy/bandwidth.h"

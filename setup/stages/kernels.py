@@ -18,6 +18,7 @@ from ..apt import Item
 from ..context import Context, items
 from ..debian import Index, newest_key
 from ..report import SetupError
+from . import kernel_build
 
 SHAPES = (
     "linux-binary-{}",
@@ -37,10 +38,22 @@ def run(context: Context) -> None:
 
 
 def fetch(context: Context, version: str) -> str:
-    """Fetch the newest kernel of VERSION (7.3, 7.3.4 or a full release); return its release.
+    """Provide the newest kernel of VERSION (7.3, 7.3.4 or a full release); return its release.
 
     index.json, VERSION -> release, learns of it.
     """
+    if version == context.pins.kernel_build.series:
+        release = kernel_build.provide(context)
+    else:
+        release = _published(context, version)
+    index = context.paths.kernels / "index.json"
+    known = json.loads(index.read_text()) if index.exists() else {}
+    cache.write(index, json.dumps(known | {version: release}, indent=1, sort_keys=True) + "\n")
+    return release
+
+
+def _published(context: Context, version: str) -> str:
+    """Fetch the newest kernel of VERSION that Debian has built; return its release."""
     kernels = context.pins.kernels
 
     def resolve() -> list[Item]:
@@ -54,9 +67,6 @@ def fetch(context: Context, version: str) -> str:
         context.say(f"unpacking {release}")
         with cache.building(target) as work:
             _unpack([deb for _, deb in found], release, work)
-    index = context.paths.kernels / "index.json"
-    known = json.loads(index.read_text()) if index.exists() else {}
-    cache.write(index, json.dumps(known | {version: release}, indent=1, sort_keys=True) + "\n")
     return release
 
 

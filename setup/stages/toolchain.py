@@ -50,7 +50,14 @@ def host_cargo(context: Context) -> str | None:
 
 
 def _provide(context: Context, name: str, tool: Tool) -> None:
-    """Unpack TOOL, make it run here, and link its programs into toolchain/bin."""
+    """Unpack TOOL and link its programs into toolchain/bin."""
+    root = unpack(context, name, tool)
+    for program in tool.programs:
+        cache.point(context.paths.toolchain / "bin" / program, root / tool.prefix / program)
+
+
+def unpack(context: Context, name: str, tool: Tool) -> Path:
+    """Unpack TOOL, make it run here, and return the folder that it is in."""
     packages = context.packages(name, tool.suites, tool.packages, tool.without)
     digest = cache.key(*(item.file.sha256 for item, _ in packages), repr(tool), Path(__file__))
     root = context.paths.toolchain / f"{name}-{digest}"
@@ -61,8 +68,7 @@ def _provide(context: Context, name: str, tool: Tool) -> None:
                 archive.unpack(deb, work)
             _relocate(context, work, root, tool)
         _check(root, tool)
-    for program in tool.programs:
-        cache.point(context.paths.toolchain / "bin" / program, root / tool.prefix / program)
+    return root
 
 
 def _relocate(context: Context, work: Path, root: Path, tool: Tool) -> None:

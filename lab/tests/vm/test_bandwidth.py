@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from heddle_lab.job import CgroupSet, KillStep, Read, Sleep, Step, WaitStep
+from heddle_lab.job import CgroupSet, KillStep, Read, SchedulerStart, SchedulerStop, Sleep, Step, WaitStep
 from heddle_lab.results import Results
 from tests.conftest import Boot
 from tests.vm.counting import counted, counters
@@ -26,6 +26,11 @@ QUOTAS_MS = 4000
 
 READ_MS = 1
 """about what a step takes on the slow machine"""
+
+WATCHING = f"{HEDDLE}={HEDDLE} --cpu-max watch"
+"""as on kernels before 6.17, which do not tell schedulers of cpu.max"""
+
+WAYS = pytest.mark.parametrize("sched", [HEDDLE, WATCHING])
 
 
 def limit(group: str, quota: float | None, period_ms: int = 100, burst: float = 0) -> list[Step]:
@@ -77,7 +82,10 @@ def error(period: int) -> float:
     return max(QUOTA_ERROR, period / QUOTAS_MS)
 
 
-def test_groups_use_their_quotas(boot: Boot, tmp_path: Path, record_property: Callable[[str, object], None]) -> None:
+@WAYS
+def test_groups_use_their_quotas(
+    boot: Boot, sched: str, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
     """All quotas at once on CPUs enough for all, one of a group within another's; then one is lifted."""
     quotas = {f"q{percent}p{period}": (percent / 100, period) for percent, period in QUOTAS}
     quotas |= {"outer": (1.0, 20), "outer/inner": (0.3, 10)}
@@ -91,15 +99,80 @@ def test_groups_use_their_quotas(boot: Boot, tmp_path: Path, record_property: Ca
     steps += [sleep("limited", QUOTAS_MS - READ_MS * len(quotas)), *(read(group, "limited") for group in quotas)]
     steps += [*limit(lifted, None), sleep("lifted", lifted_ms), read(lifted, "lifted")]
     steps += [wait(group) for group in loads]
-    results = boot(steps, machine=slow(tmp_path, "dies = 2, cores = 8"), sched=HEDDLE).check()
+    results = boot(steps, machine=slow(tmp_path, "dies = 2, cores = 8"), sched=sched).check()
     used = {group: used_ms(results, group, "settled", "limited") / window_ms(results, group) for group in quotas}
     record_property(
-        f"CPU time over quota on {boot.kernel}",
+        f"CPU time over quota on {boot.kernel}, {sched}",
         {group: round(used[group] / quota, 4) for group, (quota, _) in quotas.items()},
     )
     assert used == {group: pytest.approx(quota, rel=error(period)) for group, (quota, period) in quotas.items()}
     # Both of its threads, on the CPUs that nobody else may use.
     assert used_ms(results, lifted, "limited", "lifted") > 0.95 * loads[lifted] * lifted_ms
+
+
+def test_limits_are_kept_up_with(boot: Boot, tmp_path: Path) -> None:
+    """A limit is changed, lifted and set while its group runs, outlives the scheduler, and is lost with its group."""
+    group, span_ms = "kept", 1000
+    # For longer than a restart takes where the verifier is slow; it is killed.
+    load = spin(group, 2, 200_000).model_copy(update={"timeout_ns": 240_000 * MS})
+    parts = {
+        "set before it runs": ([*limit(group, 0.5, 20), load], 0.5),
+        "changed": (limit(group, 0.2, 10), 0.2),
+        "lifted": (limit(group, None), 2.0),
+        "set as it runs": (limit(group, 0.3, 20), 0.3),
+        "restarted": ([Step(name="stop", action=SchedulerStop()), Step(name="start", action=SchedulerStart())], 0.3),
+    }
+    steps: list[Step] = []
+    for name, (change, _) in parts.items():
+        steps += [*change, sleep(f"{name}: settle", 100), read(group, f"{name}: since")]
+        steps += [sleep(name, span_ms), read(group, f"{name}: until")]
+    steps.append(Step(name="kill", action=KillStep(step=f"load {group}")))
+    results = boot(steps, machine=slow(tmp_path, "cores = 4"), sched=WATCHING).check()
+    used = {part: used_ms(results, group, f"{part}: since", f"{part}: until") / span_ms for part in parts}
+    assert used == {part: pytest.approx(cpus, rel=0.04) for part, (_, cpus) in parts.items()}
+
+
+def test_groups_that_come_and_go_have_their_own_limits(boot: Boot, tmp_path: Path) -> None:
+    """A group in the place of one that had a limit, its slot included, has none until it is set."""
+    again, window_ms = "again", 400
+    made: list[Step] = []
+    for number, quota in enumerate((0.2, None, 0.4)):
+        made += limit(again, quota, 20) if quota else []
+        made += [spin(again, 2, window_ms + 150).model_copy(update={"name": f"load {number}"})]
+        made += [sleep(f"settle {number}", 60), read(again, f"since {number}")]
+        made += [sleep(f"run {number}", window_ms), read(again, f"until {number}")]
+        made += [Step(name=f"wait {number}", action=WaitStep(step=f"load {number}"))]
+        made += [Step(name=f"remove {number}", argv=["rmdir", f"{CGROUPS}/{again}"])]
+    results = boot(made, machine=slow(tmp_path, "cores = 4"), sched=WATCHING).check()
+    used = [used_ms(results, again, f"since {number}", f"until {number}") / window_ms for number in range(3)]
+    assert used == [pytest.approx(cpus, rel=0.1) for cpus in (0.2, 2.0, 0.4)]
+
+
+ODD_GROUPS = """
+cd /sys/fs/cgroup
+odd=$(printf 'a b\\377%s$x\\\\040')
+mkdir "$odd"
+echo 2000 10000 > "$odd/cpu.max"
+for i in $(seq 300); do mkdir g$i; echo 5000 > g$i/cpu.max; rmdir g$i; done
+used() { read -r _ usage < "$odd/cpu.stat"; echo "${EPOCHREALTIME/./} $usage"; }
+(echo $BASHPID > "$odd/cgroup.procs"; exec heddle-load spin --threads 2 --for-ms 2000) > /tmp/spin &
+sleep 0.5; used; sleep 0.5; used
+wait
+"""
+
+
+def test_the_loader_is_not_stopped_by_odd_groups(boot: Boot, tmp_path: Path) -> None:
+    """A name of blanks, escapes and bytes that are no text; hundreds of groups that vanish as they are read."""
+    steps = [
+        *limit("any", 0.5),  # switches the controller on
+        Step(name="odd", argv=["bash", "-c", ODD_GROUPS]),
+        Step(name="stop", action=SchedulerStop()),
+    ]
+    results = boot(steps, machine=slow(tmp_path, "cores = 4"), sched=WATCHING).check()
+    (since, before), (until, after) = (map(int, line.split()) for line in results.step("odd").stdout.splitlines())
+    assert (after - before) / (until - since) == pytest.approx(0.2, rel=0.05)
+    [ended] = [one for one in results.of("scheduler") if one["state"] != "attached"]
+    assert ended["state"] == "detached", ended["stderr"]
 
 
 def test_a_throttled_group_leaves_its_share(boot: Boot, tmp_path: Path) -> None:
@@ -146,7 +219,7 @@ def test_the_counters_of_bandwidth(boot: Boot, tmp_path: Path) -> None:
         [*counted("free", [], free), *counted("half", [], steps)],
         machine=slow(tmp_path, "cores = 2"),
         sched=HEDDLE,
-        timeout_ns=120_000 * MS,  # three loads, some 15 s each on CPUs so slow
+        timeout_ns=240_000 * MS,  # three loads, up to 50 s each on CPUs so slow
     ).check()
     names = ("parked", "nr_periods", "nr_throttled", "throttled_usec")
     without, with_quota = (counters(results, part) for part in ("free", "half"))

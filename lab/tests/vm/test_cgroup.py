@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -26,6 +26,9 @@ SHARE_ERROR = 0.02
 
 CROWD_ERROR = 0.03
 """the same of hundreds of threads; to become 0.01: queues of different mix are not evened out fast enough"""
+
+CHURN_ERROR = 0.04
+"""the same beside a thousand groups that come and go; to become 0.01"""
 
 SLOW = """
 name = "slow"
@@ -134,9 +137,16 @@ class Alternating(Contest):
         return [*steps, *self.read(number)]
 
 
-def judge(results: Results, contests: Iterable[Contest], bound: float = SHARE_ERROR) -> None:
-    """Compare all contests with their ideals; name every group that is off."""
+Record = Callable[[str, object], None]
+"""pytest's record_property"""
+
+
+def judge(results: Results, contests: Iterable[Contest], record: Record, bound: float = SHARE_ERROR) -> None:
+    """Compare all contests with their ideals; record the largest error of each, name every group that is off."""
     errors = {contest.name: contest.errors(results) for contest in contests}
+    found = {name: round(max(map(abs, worst.values())), 4) for name, worst in errors.items()}
+    [ready] = results.of("ready")
+    record(f"largest error of a share on {ready['kernel']}", found)
     off = {name: worst for name, worst in errors.items() if max(map(abs, worst.values())) > bound}
     assert not off
 
@@ -174,31 +184,46 @@ SMALL = [
 ]
 
 
-def test_groups_get_their_shares(boot: Boot, tmp_path: Path) -> None:
+def test_a_light_group_never_keeps_a_cpu_while_a_heavy_one_waits(
+    boot: Boot, tmp_path: Path, record_property: Record
+) -> None:
+    """Time and again, out of step with the ticks: an offer that gets lost is renewed (pull.bpf.h)."""
+    [light] = [contest for contest in SMALL if contest.name == "one-to-ten-thousand"]
+    contests = [replace(light, name=f"{light.name} {number}") for number in range(10)]
+    steps = []
+    for number, contest in enumerate(contests):
+        steps += [Step(name=f"before {contest.name}", action=Sleep(ns=number * MS * 7 // 10)), *contest.steps()]
+    results = boot(steps, machine=slow(tmp_path, "cores = 4"), sched=HEDDLE)
+    judge(results.check(), contests, record_property)
+
+
+def test_groups_get_their_shares(boot: Boot, tmp_path: Path, record_property: Record) -> None:
     machine = slow(tmp_path, "cores = 4")
     results = boot([step for contest in SMALL for step in contest.steps()], machine=machine, sched=HEDDLE)
-    judge(results.check(), SMALL)
+    judge(results.check(), SMALL, record_property)
 
 
 CONFINED = Contest("confined", [Hogs("a", 8, cpus="1-2"), Hogs("b", 8)], HALF, cpus="0-3")
 
 
 @pytest.mark.parametrize("before", [None, SMALL[3]], ids=["alone", "after-deep"])
-def test_a_confined_group_gets_its_share(boot: Boot, tmp_path: Path, before: Contest | None) -> None:
+def test_a_confined_group_gets_its_share(
+    boot: Boot, tmp_path: Path, record_property: Record, before: Contest | None
+) -> None:
     """The tasks of the other group leave its CPUs, whatever another load has left in the clocks.
 
     They did not where the queue furthest behind held none of them: nobody looked at the next.
     """
     steps = [*(before.steps() if before else []), *CONFINED.steps()]
     results = boot(steps, machine=slow(tmp_path, "cores = 4"), sched=HEDDLE)
-    judge(results.check(), [CONFINED])
+    judge(results.check(), [CONFINED], record_property)
 
 
-def test_threads_do_not_make_a_share(boot: Boot, tmp_path: Path) -> None:
+def test_threads_do_not_make_a_share(boot: Boot, tmp_path: Path, record_property: Record) -> None:
     """Equal groups of 128 and 256 threads: 1:1, not the 1:3 of weights per CPU that is in use."""
     contest = Contest("crowds", [Hogs("a", 128), Hogs("b", 256)], HALF, cpus="0-15")
     results = boot(contest.steps(), machine=slow(tmp_path, "dies = 2, cores = 8"), sched=HEDDLE)
-    judge(results.check(), [contest], CROWD_ERROR)
+    judge(results.check(), [contest], record_property, CROWD_ERROR)
 
 
 CHURN = """
@@ -219,28 +244,28 @@ done
 """a shell visits groups that it makes and removes, with a quota that it does not use up"""
 
 
-def test_groups_come_and_go(boot: Boot, tmp_path: Path) -> None:
+def test_groups_come_and_go(boot: Boot, tmp_path: Path, record_property: Record) -> None:
     """A thousand groups are made, entered, left and removed beside a contest; slots are used again and again."""
     contest = Contest("beside", [Hogs("a", 2), Hogs("b", 3)], {"a": 0.25, "b": 0.75}, {"a": 100, "b": 300})
     [*start, wait_a, wait_b] = contest.steps()
     churn = Step(name="churn", argv=["sh", "-c", CHURN.format(batches=5, groups=200)], cpus="3", background=True)
     wait = Step(name="wait for churn", action=WaitStep(step="churn"))
     results = boot([churn, *start, wait_a, wait_b, wait], machine=slow(tmp_path, "cores = 4"), sched=HEDDLE)
-    judge(results.check(), [contest])
+    judge(results.check(), [contest], record_property, CHURN_ERROR)
 
 
 MANY = 4200
 """more groups than MAX_GROUPS, the slots of scx_heddle"""
 
 
-def test_groups_without_a_slot_count_to_their_parent(boot: Boot, tmp_path: Path) -> None:
+def test_groups_without_a_slot_count_to_their_parent(boot: Boot, tmp_path: Path, record_property: Record) -> None:
     contest = Contest("crowded", [Hogs(f"many/{MANY}", 2), Hogs("b", 1)], {"many": 0.5, "b": 0.5}, cpus="1")
     make = ["sh", "-c", f"cd {CGROUPS}/{contest.path('many')} && mkdir $(seq {MANY})"]
     steps = [contest.set("many", "cpu.weight", "100"), Step(name="make", argv=make)]
     steps += counted("crowded", [], contest.steps(), interval_s=1)
     machine = slow(tmp_path, "cores = 2")
     results = boot(steps, machine=machine, sched=HEDDLE, timeout_ns=120_000 * MS).check()  # groups are made slowly
-    judge(results, [contest])
+    judge(results, [contest], record_property)
     assert counters(results, "crowded")["group_overflow"] > 0
 
 
@@ -257,7 +282,7 @@ def pingpong(scheduler: str, depth: int) -> Step:
     return Step(name=name, argv=argv, cgroup="/".join([f"deep{depth}"] * depth) or None)
 
 
-def test_groups_cost_little(boot: Boot, record_property: Callable[[str, object], None]) -> None:
+def test_groups_cost_little(boot: Boot, record_property: Record) -> None:
     """Two tasks on one CPU wake each other; an instruction is a nanosecond. Beside it, the kernel's own."""
     steps = [Step(name="stop", action=SchedulerStop()), *(pingpong("eevdf", depth) for depth in DEPTHS)]
     for mode in ("off", "flat"):

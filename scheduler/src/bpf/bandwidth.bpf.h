@@ -31,7 +31,10 @@
 /* linux/sched/signal.h */
 #define SIGNAL_GROUP_EXIT 4
 
-/* Option: this kernel tells of cpu.max (ops.cgroup_set_bandwidth). */
+/*
+ * Option: the kernel tells of cpu.max (ops.cgroup_set_bandwidth). Else the loader
+ * does, which reads cgroupfs (bandwidth_watched()).
+ */
 const volatile bool cgroup_told_bandwidth;
 
 /* The queue of the tasks parked on CPU n is PARK_DSQ + n. */
@@ -102,12 +105,18 @@ static __always_inline u64 *pool_word(u32 id)
 	return &pool_words[word & (MAX_GROUPS / 64 - 1)];
 }
 
+/* Has any group a quota? */
+static __always_inline bool any_quota(void)
+{
+	return cgroup_flat && nr_pools;
+}
+
 /* Has the group @id a quota, and used it up? */
 static __always_inline bool pool_is_empty(u32 id)
 {
 	const struct pool *pool = pool_at(id);
 
-	return nr_pools && pool->quota && *(volatile s64 *)&pool->left <= 0;
+	return any_quota() && pool->quota && *(volatile s64 *)&pool->left <= 0;
 }
 
 /*
@@ -167,7 +176,7 @@ static __always_inline bool is_throttled(const struct task_struct *p)
 {
 	u32 id;
 
-	if (!nr_pools)
+	if (!any_quota())
 		return false;
 	id = group_of(p)->pool;
 	if (!id || !chain_is_empty(id))
@@ -175,12 +184,14 @@ static __always_inline bool is_throttled(const struct task_struct *p)
 	return !(p->flags & PF_KTHREAD) && !task_exits(p);
 }
 
-/* @p, which runs on this CPU, has drawn from pools: draw what it has used. */
+/* If @p, which runs on this CPU, draws from pools: draw what it has used. */
 static __always_inline void bandwidth_settle(struct cpu_ctx *c,
 					     const struct task_struct *p)
 {
 	u32 id = c->curr_pool;
 
+	if (!cgroup_flat || !id)
+		return;
 	/* First, lest the timer count it twice: throttling late is made up for. */
 	*(volatile u32 *)&c->curr_pool = 0;
 	chain_draw(id, p->se.sum_exec_runtime - c->drawn_exec);
@@ -189,10 +200,7 @@ static __always_inline void bandwidth_settle(struct cpu_ctx *c,
 /* ops.stopping */
 static __always_inline void bandwidth_stop(const struct task_struct *p)
 {
-	struct cpu_ctx *c = cpu_ctx(bpf_get_smp_processor_id());
-
-	if (c->curr_pool)
-		bandwidth_settle(c, p);
+	bandwidth_settle(cpu_ctx(bpf_get_smp_processor_id()), p);
 }
 
 /* From now on @p, which runs on the CPU of @c, draws from its group's pool. */
@@ -213,7 +221,7 @@ static __always_inline void bandwidth_start(struct task_struct *p)
 	u32 cpu = bpf_get_smp_processor_id();
 	struct cpu_ctx *c = cpu_ctx(cpu);
 
-	if (!nr_pools)
+	if (!any_quota())
 		return;
 	bandwidth_follow(c, p);
 	if (c->offline || !is_throttled(p))
@@ -230,9 +238,8 @@ static __always_inline void bandwidth_start(struct task_struct *p)
 static __always_inline bool bandwidth_slice_end(struct cpu_ctx *c,
 						const struct task_struct *p)
 {
-	if (c->curr_pool)
-		bandwidth_settle(c, p);
-	if (!nr_pools)
+	bandwidth_settle(c, p);
+	if (!any_quota())
 		return false;
 	bandwidth_follow(c, p);
 	return is_throttled(p);
@@ -261,7 +268,7 @@ __noinline u64 released_key(const struct task_struct *p __arg_trusted, u32 cpu)
 {
 	struct cpu_ctx *c = cpu_ctx(cpu);
 
-	return vt_key(wakee_vt(p, cpu, c, c->clock), cpu);
+	return vt_key(wakee_vt(p, task_inv(p), cpu, c, c->clock), cpu);
 }
 
 /* An idle CPU may take @p, which waits on @cpu now. */
@@ -308,84 +315,11 @@ __noinline int release_parked(u32 cpu)
 /* ops.dispatch: the timer says when. */
 static __always_inline void bandwidth_release(u32 cpu, struct cpu_ctx *c)
 {
-	if (!c->release)
+	if (!cgroup_flat || !c->release)
 		return;
 	c->release = false;
 	release_parked(cpu);
 }
-
-/* Add to the pools that @cpu runs on what they are going to be charged. */
-__noinline int pools_add_pending(u32 cpu, u64 now)
-{
-	const struct cpu_ctx *c = cpu_ctx(cpu);
-	u64 since = c->drawn_at;
-	u32 id = c->curr_pool, i;
-
-	bpf_for(i, 0, GROUP_LEVELS) {
-		struct pool *pool = pool_at(id);
-
-		if (!id)
-			break;
-		pool->runners++;
-		/* It may have begun to draw after @now was read. */
-		if (vt_before(since, now))
-			pool->pending += now - since;
-		id = pool->up;
-	}
-	return 0;
-}
-
-/* Is a pool that @cpu runs on empty? */
-__noinline bool cpu_overdraws(u32 cpu)
-{
-	u32 id = cpu_ctx(cpu)->curr_pool, i;
-
-	bpf_for(i, 0, GROUP_LEVELS) {
-		if (!id)
-			break;
-		if (pool_at(id)->throttled_since)
-			return true;
-		id = pool_at(id)->up;
-	}
-	return false;
-}
-
-/* Begin the periods of @pool that are due. */
-static __always_inline bool pool_refill(struct pool *pool, u64 now)
-{
-	u64 periods = bandwidth_periods(now, pool->due, pool->period);
-	s64 left = *(volatile s64 *)&pool->left;
-
-	if (!periods)
-		return false;
-	__sync_fetch_and_add(&pool->left,
-			     bandwidth_refill(left, pool->quota, pool->burst,
-					      pool->period, periods) -
-				     left);
-	pool->due += periods * pool->period;
-	count(nr_periods);
-	if (pool->throttled_since)
-		count(nr_throttled);
-	return true;
-}
-
-static __always_inline void pool_note_throttled(struct pool *pool,
-						bool is_empty, u64 now)
-{
-	if (is_empty && !pool->throttled_since) {
-		pool->throttled_since = now;
-	} else if (!is_empty && pool->throttled_since) {
-		count_by(throttled_usec, (now - pool->throttled_since) / 1000);
-		pool->throttled_since = 0;
-	}
-}
-
-/* What the timer's look at the pools has found so far. */
-struct {
-	u64 next; /* ns until another look is worth it */
-	bool busy; /* there is to be one */
-	bool release; /* tasks that are parked may run again */
-} look;
 
 /* The quota of the group @id has been lifted: it has no pool any more. */
 static __always_inline void pool_remove(u32 id)
@@ -404,127 +338,15 @@ static __always_inline void pool_add(u32 id)
 		__sync_fetch_and_add(&nr_pools, 1);
 }
 
-/* As walk_measure(), a function of its own for the verifier. */
-__noinline int pool_look(u32 id, u64 now)
-{
-	struct pool *pool = pool_at(id);
-	u64 wait = BANDWIDTH_MOST_NS;
-	s64 left;
-
-	if (!*(volatile u64 *)&pool->quota) {
-		pool_remove(id);
-		if (*(volatile u64 *)&pool->quota) /* set meanwhile */
-			pool_add(id);
-		pool_note_throttled(pool, false, now);
-		look.release = true;
-		return 0;
-	}
-	if (pool_refill(pool, now))
-		look.release = true;
-	left = *(volatile s64 *)&pool->left - pool->pending;
-	pool_note_throttled(pool, left <= 0, now);
-	if (left <= 0) {
-		look.busy = true;
-		/* Preempted all at once, the first may not find it empty yet. */
-		wait = pool->runners ? BANDWIDTH_LEAST_NS : pool->due - now;
-	} else if (pool->runners) {
-		wait = left / pool->runners;
-	}
-	pool->pending = 0;
-	pool->runners = 0;
-	if (wait < look.next)
-		look.next = wait;
-	return 0;
-}
-
-/* Look at the pools of the groups of @word. */
-__noinline int pool_word_look(u32 word, u64 now)
-{
-	u64 left = *(volatile u64 *)pool_word(word * 64);
-	u32 i;
-
-	bpf_for(i, 0, 64) {
-		if (!left)
-			break;
-		pool_look(word * 64 + first_bit(left), now);
-		left &= left - 1;
-	}
-	return 0;
-}
-
-/*
- * Has @cpu parked a task that may run again? The timer's, whose programs the
- * verifier takes for sleepable, as is the one that sets it up.
- */
-__noinline bool may_release(u32 cpu)
-{
-	struct task_struct *p;
-	bool may = false;
-
-	bpf_rcu_read_lock();
-	bpf_for_each(scx_dsq, p, PARK_DSQ + cpu, 0) {
-		may = !is_throttled(p);
-		if (may)
-			break;
-	}
-	bpf_rcu_read_unlock();
-	return may;
-}
-
-/* Make @cpu act on what has been found. */
-__noinline int bandwidth_enforce(u32 cpu)
-{
-	struct cpu_ctx *c = cpu_ctx(cpu);
-
-	if (c->parked) {
-		look.busy = true;
-		if (look.release && may_release(cpu)) {
-			/* How fast they draw is to be seen when they run. */
-			look.next = BANDWIDTH_LEAST_NS;
-			c->release = true;
-			kick(cpu, SCX_KICK_PREEMPT);
-			return 0;
-		}
-	}
-	if (c->curr_pool) {
-		look.busy = true;
-		if (cpu_overdraws(cpu))
-			kick(cpu, SCX_KICK_PREEMPT);
-	}
-	return 0;
-}
-
-static int bandwidth_tick(void *map, u32 *key, struct bandwidth_timer *timer)
-{
-	u32 i, nr_cpus = scx_bpf_nr_cpu_ids();
-	u64 now = pool_now();
-
-	/* Whoever needs the timer from now on starts it anew. */
-	__sync_lock_test_and_set(&bandwidth_armed, 0);
-	look.next = BANDWIDTH_MOST_NS;
-	look.busy = false;
-	look.release = false;
-	bpf_for(i, 0, nr_cpus)
-		pools_add_pending(i, now);
-	bpf_for(i, 0, MAX_GROUPS / 64)
-		pool_word_look(i, now);
-	bpf_for(i, 0, nr_cpus)
-		bandwidth_enforce(i);
-	if (look.busy)
-		bandwidth_arm(look.next > BANDWIDTH_LEAST_NS
-				      ? look.next
-				      : BANDWIDTH_LEAST_NS);
-	return 0;
-}
-
 /* ops.cgroup_set_bandwidth, and as the group is made; us. */
 static __always_inline void group_set_bandwidth(struct cgroup *cgrp,
 						u64 period_us, u64 quota_us,
 						u64 burst_us)
 {
+	u64 period = bandwidth_ns(period_us), burst = bandwidth_ns(burst_us);
+	u64 quota = bandwidth_ns(quota_us);
 	u32 id = slot_of(cgrp);
 	struct pool *pool = pool_at(id);
-	u64 quota = bandwidth_ns(quota_us);
 
 	if (id >= MAX_GROUPS)
 		return;
@@ -532,8 +354,12 @@ static __always_inline void group_set_bandwidth(struct cgroup *cgrp,
 		quota = 0;
 	if (!quota && !pool->quota)
 		return;
-	pool->period = bandwidth_ns(period_us);
-	pool->burst = bandwidth_ns(burst_us);
+	/* The loader may tell twice: that begins no period, and gains nothing. */
+	if (quota == pool->quota && period == pool->period &&
+	    burst == pool->burst)
+		return;
+	pool->period = period;
+	pool->burst = burst;
 	pool->left = quota;
 	pool->due = pool_now() + pool->period;
 	*(volatile u64 *)&pool->quota = quota;
@@ -545,32 +371,34 @@ static __always_inline void group_set_bandwidth(struct cgroup *cgrp,
 	bandwidth_arm(BANDWIDTH_LEAST_NS);
 }
 
+/*
+ * The loader has read @limit from cgroupfs. A group that is being removed keeps
+ * none: ops.cgroup_exit, which lifts it, may have been called meanwhile, and is
+ * not called again. Under RCU, the group's slot is not another group's yet.
+ */
+static __always_inline int
+bandwidth_watched(const struct bandwidth_limit *limit)
+{
+	struct cgroup *cgrp = bpf_cgroup_from_id(limit->cgroup_id);
+
+	if (!cgrp)
+		return -ENOENT;
+	bpf_rcu_read_lock();
+	group_set_bandwidth(cgrp, limit->period_us, limit->quota_us,
+			    limit->burst_us);
+	if (is_dying(cgrp))
+		group_set_bandwidth(cgrp, 0, 0, 0);
+	bpf_rcu_read_unlock();
+	bpf_cgroup_release(cgrp);
+	return 0;
+}
+
 /* The walk: which pool the tasks of the group @id draw from. */
 static __always_inline void group_link_pool(u32 id, struct group *g,
 					    const struct group *parent)
 {
-	if (!nr_pools)
+	if (!any_quota())
 		return;
 	pool_at(id)->up = parent->pool;
 	g->pool = pool_at(id)->quota ? id : parent->pool;
-}
-
-/* ops.init */
-static __always_inline s32 bandwidth_init(void)
-{
-	u32 cpu, key = 0, nr_cpus = scx_bpf_nr_cpu_ids();
-	struct bandwidth_timer *timer;
-	s32 err;
-
-	bpf_for(cpu, 0, nr_cpus) {
-		err = scx_bpf_create_dsq(PARK_DSQ + cpu,
-					 __COMPAT_scx_bpf_cpu_node(cpu));
-		if (err)
-			return err;
-	}
-	timer = bpf_map_lookup_elem(&bandwidth_timers, &key);
-	if (!timer)
-		return -ENOENT;
-	err = bpf_timer_init(&timer->timer, &bandwidth_timers, CLOCK_MONOTONIC);
-	return err ?: bpf_timer_set_callback(&timer->timer, bandwidth_tick);
 }

@@ -310,21 +310,37 @@ static __always_inline void group_reset(struct group *g)
 	g->pool = 0;
 }
 
+/* The part of @cgrp that is the CPU controller's, or nothing. */
+static __always_inline struct cgroup_subsys_state *cpu_css(struct cgroup *cgrp)
+{
+	u32 index = bpf_core_enum_value(enum cgroup_subsys_id, cpu_cgrp_id);
+	struct cgroup_subsys_state *css = NULL;
+
+	bpf_probe_read_kernel(&css, sizeof(css), &cgrp->subsys[index]);
+	return css;
+}
+
 /*
  * The slot of @cgrp, MAX_GROUPS if it has none: a group is told of before it
  * gets its css, but then it has the default settings, which are the slot's.
  */
 static __always_inline u32 slot_of(struct cgroup *cgrp)
 {
-	u32 index = bpf_core_enum_value(enum cgroup_subsys_id, cpu_cgrp_id);
-	struct cgroup_subsys_state *css = NULL;
+	struct cgroup_subsys_state *css = cpu_css(cgrp);
 	u32 id;
 
-	if (bpf_probe_read_kernel(&css, sizeof(css), &cgrp->subsys[index]) ||
-	    !css)
+	if (!css)
 		return MAX_GROUPS;
 	id = BPF_CORE_READ(css, id);
 	return id < MAX_GROUPS ? id : MAX_GROUPS;
+}
+
+/* Is @cgrp, or the CPU controller in it, on its way out? */
+static __always_inline bool is_dying(struct cgroup *cgrp)
+{
+	struct cgroup_subsys_state *css = cpu_css(cgrp);
+
+	return !css || BPF_CORE_READ(css, flags) & CSS_DYING;
 }
 
 static __always_inline void group_set_weight(struct cgroup *cgrp, u32 weight)

@@ -22,7 +22,7 @@ static __always_inline void dispatch_slice_end(u32 cpu, struct cpu_ctx *c,
 	bool keep = !c->yielded;
 
 	c->yielded = false;
-	if (cgroup_flat && bandwidth_slice_end(c, prev)) {
+	if (bandwidth_slice_end(c, prev)) {
 		/* Without a slice @prev is enqueued, see bandwidth_park(). */
 		if (!runq_pick(cpu, c))
 			pull_newidle(cpu);
@@ -56,8 +56,7 @@ static __always_inline void dispatch_cpu(s32 cpu, struct task_struct *prev)
 {
 	struct cpu_ctx *c = cpu_ctx(cpu);
 
-	if (cgroup_flat)
-		bandwidth_release(cpu, c);
+	bandwidth_release(cpu, c);
 	if (prev && (prev->scx.flags & SCX_TASK_QUEUED)) {
 		dispatch_slice_end(cpu, c, prev);
 		return;
@@ -98,9 +97,10 @@ static __always_inline void recheck_offers(s32 cpu)
 }
 
 /*
- * ops.tick: the running task goes on while others wait. If a CPU idles all the
- * same (an offer was lost to a puller that came between offer() and the
- * insertion, or an affinity mask has widened), wake it.
+ * ops.tick: the running task goes on while others wait. Renew the offer of them:
+ * it may be lost (a puller came between offer() and the insertion, or an affinity
+ * mask has widened), and where the running task has much credit, it is long until
+ * the next insertion. If a CPU idles all the same, wake it.
  */
 static __always_inline void rescue_waiting(u32 cpu)
 {
@@ -113,10 +113,10 @@ static __always_inline void rescue_waiting(u32 cpu)
 	head = __COMPAT_scx_bpf_dsq_peek(cpu);
 	if (!head)
 		return;
+	offer(cpu);
 	idle_cpu = idle_for_waiter(head, cpu, REACH_MACHINE);
 	if (idle_cpu < 0)
 		return;
-	offer(cpu);
 	kick(idle_cpu, SCX_KICK_IDLE);
 	count(rescue_kick);
 }

@@ -110,7 +110,7 @@ static __always_inline bool task_is_idle_policy(const struct task_struct *p)
  * Is @p, which is queued, still what its CPU is about to switch away from? on_cpu
  * is an int in older kernels and a bool in newer ones.
  */
-static __always_inline bool is_switched_from(const struct task_struct *p)
+static __always_inline bool is_switching_out(const struct task_struct *p)
 {
 	const void *on_cpu = (const void *)p + bpf_core_field_offset(p->on_cpu);
 

@@ -23,6 +23,15 @@ static __always_inline void hotplug_online(s32 cpu)
 	c->local_pending = false;
 }
 
+static __always_inline void hand_over_queue(u64 dsq_id, s32 cpu)
+{
+	struct task_struct *p;
+
+	bpf_for_each(scx_dsq, p, dsq_id, 0)
+		scx_bpf_dsq_move(BPF_FOR_EACH_ITER, p, SCX_DSQ_LOCAL_ON | cpu,
+				 0);
+}
+
 /*
  * The core calls ops.dispatch no more for a CPU that goes offline, but it still
  * runs what is on the CPU's local DSQ, and pushes each task away as soon as it
@@ -35,17 +44,11 @@ static __always_inline void hotplug_online(s32 cpu)
  */
 static __always_inline void hotplug_offline(s32 cpu)
 {
-	struct task_struct *p;
-
 	cpu_ctx(cpu)->offline = true;
 	idle_offline(cpu);
-	bpf_for_each(scx_dsq, p, cpu, 0)
-		scx_bpf_dsq_move(BPF_FOR_EACH_ITER, p, SCX_DSQ_LOCAL_ON | cpu,
-				 0);
+	hand_over_queue(cpu, cpu);
 	if (cgroup_flat) {
-		bpf_for_each(scx_dsq, p, PARK_DSQ + cpu, 0)
-			scx_bpf_dsq_move(BPF_FOR_EACH_ITER, p,
-					 SCX_DSQ_LOCAL_ON | cpu, 0);
+		hand_over_queue(PARK_DSQ + cpu, cpu);
 		cpu_ctx(cpu)->parked = false;
 	}
 	scx_bpf_kick_cpu(cpu, 0);

@@ -29,6 +29,14 @@ enum heddle_limits {
 	MAX_GROUPS = 4096,
 };
 
+/* cpu.max and cpu.max.burst of a cgroup, as the loader reads them (cgroupfs.rs). */
+struct bandwidth_limit {
+	u64 cgroup_id;
+	u64 period_us;
+	u64 quota_us; /* ~0: no limit */
+	u64 burst_us;
+};
+
 /* How idle CPUs are known (idle.bpf.h). */
 enum idle_policy {
 	IDLE_MASK,

@@ -14,6 +14,7 @@
  *   cgroup.bpf.h    groups: which one a task is in, how it counts there
  *   walk.bpf.h      groups: what each one's tasks weigh
  *   bandwidth.bpf.h groups: how much CPU time they may use
+ *   bandwidth_timer.bpf.h  the periods of that, and who must stop
  *   runq.bpf.h      the queue and the clock of a CPU, charging
  *   placement.bpf.h the CPU that a wakee goes to
  *   wakeq.bpf.h     the shared wake queue: the order in which wakees are pulled
@@ -22,7 +23,8 @@
  *   hotplug.bpf.h   CPUs that come and go
  *   grq.bpf.h       the global queue and its lock (--runq global)
  *   confine.bpf.h   tasks that may not run on all CPUs, in the global queue
- *   global.bpf.h    scheduling from the global queue
+ *   global.bpf.h    scheduling by the global queue: keys, placement, preemption
+ *   global_dispatch.bpf.h  what a CPU takes from it
  *   schedstat.bpf.h what /proc/schedstat counts, by cause
  *   dump.bpf.h      state for the kernel's debug dump
  */
@@ -33,6 +35,7 @@
 #include "cgroup.bpf.h"
 #include "runq.bpf.h"
 #include "bandwidth.bpf.h"
+#include "bandwidth_timer.bpf.h"
 #include "placement.bpf.h"
 #include "wakeq.bpf.h"
 #include "enqueue.bpf.h"
@@ -43,6 +46,7 @@
 #include "grq.bpf.h"
 #include "confine.bpf.h"
 #include "global.bpf.h"
+#include "global_dispatch.bpf.h"
 #include "hotplug.bpf.h"
 #include "dump.bpf.h"
 
@@ -114,8 +118,7 @@ void BPF_STRUCT_OPS(heddle_running, struct task_struct *p)
 	if (cgroup_poll_idle)
 		group_poll_idle(p);
 	runq_start(p);
-	if (cgroup_flat)
-		bandwidth_start(p);
+	bandwidth_start(p);
 }
 
 void BPF_STRUCT_OPS(heddle_stopping, struct task_struct *p, bool runnable)
@@ -125,8 +128,7 @@ void BPF_STRUCT_OPS(heddle_stopping, struct task_struct *p, bool runnable)
 		global_stop(p);
 		return;
 	}
-	if (cgroup_flat)
-		bandwidth_stop(p);
+	bandwidth_stop(p);
 	runq_stop(p);
 }
 
@@ -198,6 +200,13 @@ void BPF_STRUCT_OPS(heddle_cgroup_set_bandwidth, struct cgroup *cgrp,
 		    u64 period_us, u64 quota_us, u64 burst_us)
 {
 	group_set_bandwidth(cgrp, period_us, quota_us, burst_us);
+}
+
+/* The loader's call, on kernels that have no ops.cgroup_set_bandwidth. */
+SEC("syscall")
+int heddle_watched_bandwidth(struct bandwidth_limit *limit)
+{
+	return bandwidth_watched(limit);
 }
 
 void BPF_STRUCT_OPS(heddle_cgroup_set_idle, struct cgroup *cgrp, bool idle)

@@ -57,7 +57,7 @@ static __always_inline s32 place_wakee(struct task_struct *p, s32 prev_cpu,
 {
 	s32 cpu;
 
-	if (cgroup_flat && is_throttled(p))
+	if (is_throttled(p))
 		return prev_cpu;
 	cpu = idle_for_wakee(p, prev_cpu, wake_flags);
 	if (cpu >= 0) {

@@ -24,10 +24,20 @@
 #define EXCHANGE_FAR_EVERY 4
 
 /*
- * Try to take a task from the queue of @victim. The kernel leaves one behind whose
- * CPU has not yet switched away from it: while BPF runs there, it looks like one
- * that may not migrate. The switch is about to be over, so the offer stands.
+ * @head, the first task of a queue, could not be taken: for a reason that passes
+ * by itself? The kernel leaves a task behind whose CPU has not yet switched away
+ * from it: while BPF runs there, it looks like one that may not migrate. The
+ * switch may be over by now.
  */
+static __always_inline bool refused_for_now(const struct task_struct *head)
+{
+	return is_switching_out(head) ||
+	       (!head->migration_disabled &&
+		bpf_cpumask_test_cpu(bpf_get_smp_processor_id(),
+				     head->cpus_ptr));
+}
+
+/* Try to take a task from the queue of @victim. */
 static __always_inline bool pull_from(u32 victim)
 {
 	/*
@@ -38,7 +48,7 @@ static __always_inline bool pull_from(u32 victim)
 	if (!scx_bpf_dsq_move_to_local(victim, 0)) {
 		struct task_struct *head = __COMPAT_scx_bpf_dsq_peek(victim);
 
-		if (head && is_switched_from(head))
+		if (head && refused_for_now(head))
 			offer(victim);
 		count(pull_miss);
 		return false;

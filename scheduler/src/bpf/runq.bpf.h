@@ -125,11 +125,11 @@ static __always_inline u64 task_vt_on(const struct task_struct *p, u32 cpu,
 	return frame_of(from, vt_of_key(key)) + c->offset;
 }
 
-/* Where a @p that slept enters the queue of @cpu. */
-static __always_inline u64 wakee_vt(const struct task_struct *p, u32 cpu,
-				    struct cpu_ctx *c, u64 clock)
+/* Where a @p that slept, of inverse weight @inv, enters the queue of @cpu. */
+static __always_inline u64 wakee_vt(const struct task_struct *p, u64 inv,
+				    u32 cpu, struct cpu_ctx *c, u64 clock)
 {
-	u64 slice_vt = task_slice_vt(p);
+	u64 slice_vt = vt_delta(slice_ns, inv);
 
 	return lag_clamp(task_vt_on(p, cpu, c, clock), clock,
 			 task_credit_vt(p, slice_vt), slice_vt);
@@ -195,10 +195,11 @@ static __always_inline void runq_start(struct task_struct *p)
 	u32 cpu = bpf_get_smp_processor_id();
 	struct cpu_ctx *c = cpu_ctx(cpu);
 	u64 vt = waiter_vt(p, cpu, c);
+	bool idle = task_is_idle(p);
 
 	runq_rebase(c, p, vt);
-	idle_note_running(cpu, c, task_is_idle(p));
-	c->curr_idle = task_is_idle(p);
+	idle_note_running(cpu, c, idle);
+	c->curr_idle = idle;
 	c->curr_pinned = p->nr_cpus_allowed == 1;
 	c->running = true;
 	c->local_pending = false;
@@ -230,8 +231,8 @@ static __always_inline void runq_stop(struct task_struct *p)
 /*
  * Queue @p, which is at @vt, on @cpu. A SCHED_IDLE task, which any wakee may
  * preempt, is not first in line then either: whatever the credit that it has, it
- * stands behind all who wake up here. What it loses by that is a sixtieth of a
- * slice of its own.
+ * stands behind all who wake up here. By its weight, that costs it a 170th of a
+ * slice.
  */
 static __always_inline void runq_insert(struct task_struct *p, u32 cpu,
 					struct cpu_ctx *c, u64 vt,

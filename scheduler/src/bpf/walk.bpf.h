@@ -13,7 +13,7 @@
 #pragma once
 
 #include "heddle.bpf.h"
-#include "bandwidth.bpf.h"
+#include "bandwidth_timer.bpf.h"
 #include "cgroup.bpf.h"
 
 #define WALK_SHARE 100

@@ -2,6 +2,7 @@
 
 use std::ffi::CStr;
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
@@ -33,6 +34,14 @@ const MOUNTS: [Mount; 10] = [
     Mount { fstype: "bpf", target: "/sys/fs/bpf", data: None, optional: true },
 ];
 
+/// Names that devtmpfs leaves to the init: bash's `<(...)` needs the first.
+const LINKS: [(&str, &str); 4] = [
+    ("/dev/fd", "/proc/self/fd"),
+    ("/dev/stdin", "/proc/self/fd/0"),
+    ("/dev/stdout", "/proc/self/fd/1"),
+    ("/dev/stderr", "/proc/self/fd/2"),
+];
+
 /// Where outputs of steps go: limited, so that a chatty program gets ENOSPC and the guest goes on.
 pub const OUTPUTS: &str = "/run/heddle";
 
@@ -43,6 +52,9 @@ pub const OUTPUTS: &str = "/run/heddle";
 pub fn set_up() -> Result<()> {
     for entry in &MOUNTS {
         mount_one(entry.fstype, entry.target, entry.data, entry.optional)?;
+    }
+    for (link, to) in LINKS {
+        symlink(to, link).with_context(|| format!("cannot link {link}"))?;
     }
     mount_one("tmpfs", "/run", None, false)?;
     mount_one("tmpfs", OUTPUTS, Some("size=64m"), false)?;
