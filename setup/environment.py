@@ -16,9 +16,8 @@ def environment(paths: Paths) -> dict[str, str]:
     """
     tools = [paths.toolchain / "bin", paths.venv / "current" / "bin"]
     path = [*map(str, tools), os.environ.get("PATH", "/usr/bin:/bin")]
-    home = Path(os.environ.get("CARGO_HOME") or "~/.cargo").expanduser().absolute()
     # Where several prefixes fit, the compilers take the one named last.
-    places = {home: "/cargo", paths.cache: "/cache", paths.root: "/heddle"}
+    places = {cargo_home(): "/cargo", paths.cache: "/cache", paths.root: "/heddle"}
     rust = [f"--remap-path-prefix={at}={name}" for at, name in places.items()]
     c = [f"-ffile-prefix-map={at}={name}" for at, name in places.items()]
     return {
@@ -31,6 +30,11 @@ def environment(paths: Paths) -> dict[str, str]:
         "PYTHONPATH": str(paths.root / "lab"),
         "HEDDLE_CACHE": str(paths.cache),
     }
+
+
+def cargo_home() -> Path:
+    """Where cargo unpacks the sources of published crates."""
+    return Path(os.environ.get("CARGO_HOME") or "~/.cargo").expanduser().absolute()
 
 
 def _with(variable: str, flags: list[str]) -> str:
