@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from heddle_lab import tracing, vm
-from heddle_lab.job import KillStep, SchedulerStop, Step, Trace
+from heddle_lab.job import KillStep, SchedulerStop, Step, Trace, WaitStep
 from heddle_lab.measures import affinity, idle, missed
 from heddle_lab.measures.timeline import IDLE, Cause, Timeline
 from tests.conftest import Boot
@@ -129,7 +129,7 @@ def test_no_wakeup_is_lost_and_no_reference_outlives_its_task(boot: Boot) -> Non
     load = [
         Step(name="load", argv=argv, background=True, timeout_ns=WAKES * MS),
         Step(name="hotplug", argv=["bash", "-c", hotplug.format(WAKES // 100_000)], timeout_ns=WAKES * MS),
-        wait("load"),
+        Step(name="wait for load", action=WaitStep(step="load"), timeout_ns=WAKES * MS),
         read("state", STATE),
     ]
     steps = counted("stress", ["--wakeq-shard", "2"], load)
