@@ -200,14 +200,10 @@ def test_a_crowd_is_served_in_turn(boot: Boot) -> None:
     assert max(got) < 4 * 2 * TICK_MS * MS
 
 
-LESS_HELD = 0.65
-"""time that the lock is held per switch, of vrq as a part of grq's; to become 0.5: 0.17 to 0.55 were seen, by build"""
-
-
-def test_variable_locking_takes_the_lock_half_as_often_and_for_less_long(
+def test_variable_locking_takes_the_lock_half_as_often_and_for_half_as_long(
     boot: Boot, record_property: Callable[[str, object], None]
 ) -> None:
-    load = ["hackbench", "-g", "2", "-f", "5", "-l", "600"]
+    load = ["hackbench", "-g", "2", "-f", "5", "-l", "1000"]
     parts = {
         locking: counted(
             locking, ["--runq", "global", "--locking", locking, "--schedstat"], [Step(name=locking, argv=load)]
@@ -221,8 +217,8 @@ def test_variable_locking_takes_the_lock_half_as_often_and_for_less_long(
         assert got["pcount"] > 1000
         per_switch[locking] = (lock_total(got) / got["pcount"], lock_total(got, "_ns") / got["pcount"])
     record_property(f"lock per switch on {boot.kernel}: times, ns", per_switch)
-    assert per_switch["vrq"][0] <= per_switch["grq"][0] / 2
-    assert per_switch["vrq"][1] <= LESS_HELD * per_switch["grq"][1]
+    for vrq, grq in zip(per_switch["vrq"], per_switch["grq"], strict=True):
+        assert vrq <= grq / 2
 
 
 def test_no_idle_cpu_is_woken_for_a_task_that_sleeps(boot: Boot) -> None:
