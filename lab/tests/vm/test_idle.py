@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -18,9 +19,9 @@ POLICIES = ("mask", "tick-mask", "scan", "builtin")
 MACHINE, CPUS, CORES, LLC_CPUS = "smp-16-2llc", 16, 8, 8
 
 
-def schbench(name: str, load: float, requests: int = 600, **fields: Any) -> Step:
+def schbench(name: str, load: float, requests: int = 600, cpus: int = CPUS, **fields: Any) -> Step:
     """Wakees that compute for 0.2 ms."""
-    argv = ["heddle-load", "schbench", "--load", str(load), "--cpus-online", str(CPUS)]
+    argv = ["heddle-load", "schbench", "--load", str(load), "--cpus-online", str(cpus)]
     argv += ["--request-insns", "200000", "--think-us", "100", "--requests", str(requests)]
     return Step(name=name, argv=argv, **fields)
 
@@ -62,6 +63,23 @@ def test_each_policy_finds_idle_cpus_at_its_price(boot: Boot) -> None:
     assert got["tick-mask"]["idle_claim_false"] > 0
     assert got["builtin"]["idle_search"] == got["builtin"]["idle_claim"] == 0
     assert got["builtin"]["idle_direct"] > 600
+
+
+def test_above_saturation_a_search_is_short_on_many_cpus(
+    boot: Boot, record_property: Callable[[str, object], None]
+) -> None:
+    """With bits, however many CPUs are busy; without, every CPU of the LLC is looked at."""
+    cpus, llc_cpus = 192, 48
+    parts = {
+        policy: counted(policy, ["--idle", policy], [schbench(policy, 1.25, requests=2000, cpus=cpus)])
+        for policy in ("mask", "scan")
+    }
+    results = boot([step for part in parts.values() for step in part], machine="xeon-4s-192", sched=HEDDLE).check()
+    got = {policy: counters(results, policy) for policy in parts}
+    examined = {policy: count["idle_examined"] / count["idle_search"] for policy, count in got.items()}
+    record_property(f"CPUs examined per search on {cpus}, {boot.kernel}", examined)
+    assert examined["mask"] <= 2
+    assert examined["scan"] >= llc_cpus
 
 
 def test_the_woken_cpu_queues_its_wakee_when_told_to(boot: Boot) -> None:
