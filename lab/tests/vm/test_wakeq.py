@@ -132,7 +132,7 @@ def test_no_wakeup_is_lost_and_no_reference_outlives_its_task(boot: Boot) -> Non
         Step(name="wait for load", action=WaitStep(step="load"), timeout_ns=WAKES * MS),
         read("state", STATE),
     ]
-    steps = counted("stress", ["--wakeq-shard", "2"], load)
+    steps = counted("stress", ["--wakeq-shard", "2"], load, interval_s=max(0.2, WAKES / 500_000))
     wall_timeout_s = vm.WALL_TIMEOUT_S * max(1, WAKES / 1_000_000)
     results = boot(
         steps, machine=MACHINE, sched=HEDDLE, timeout_ns=(60_000 + WAKES) * MS, wall_timeout_s=wall_timeout_s
