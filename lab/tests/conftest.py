@@ -3,7 +3,7 @@
 import json
 import os
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -21,6 +21,9 @@ settings.load_profile("repeatable")
 
 KERNELS = tuple(os.environ.get("HEDDLE_KERNELS", "6.18 7.3").split())
 """what tests boot; others, such as 6.12, are for lab/tests/vm alone: no samples of theirs are recorded"""
+
+Record = Callable[[str, object], None]
+"""pytest's record_property"""
 
 Files = Mapping[str, tuple[int, bytes]]
 NO_FILES: Files = {}

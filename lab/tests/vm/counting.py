@@ -9,12 +9,12 @@ from heddle_lab.results import Results
 PROGRAM = "/usr/local/bin/scx_heddle"
 MS = 1_000_000
 
-_INTERVAL_S = 0.2
+INTERVAL_S = 0.2
 _CONNECT_MS = 1_300
 """the printer looks for its scheduler once a second"""
 
 
-def counted(name: str, options: list[str], steps: list[Step], interval_s: float = _INTERVAL_S) -> list[Step]:
+def counted(name: str, options: list[str], steps: list[Step], interval_s: float = INTERVAL_S) -> list[Step]:
     """Return steps that run others under scx_heddle with counters, in a job whose own scheduler is scx_heddle.
 
     Args:

@@ -1,10 +1,9 @@
 """Tasks that try to get more than their share: what is left to a hog beside them, under scx_heddle and under EEVDF."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 from heddle_lab.job import SchedulerStop, Step
-from tests.conftest import Boot
+from tests.conftest import Boot, Record
 from tests.vm.test_core import HEDDLE, MS, STRESSED, cpu_ns, spin, wait
 
 FOR_MS = 1000
@@ -28,7 +27,7 @@ def contest(scheduler: str, trick: str) -> list[Step]:
     ]
 
 
-def test_no_trick_pays(boot: Boot, tmp_path: Path, record_property: Callable[[str, object], None]) -> None:
+def test_no_trick_pays(boot: Boot, tmp_path: Path, record_property: Record) -> None:
     machine = tmp_path / "stressed.toml"
     machine.write_text(STRESSED)
     steps = [step for trick in FAIR for step in contest("scx_heddle", trick)]

@@ -104,7 +104,7 @@ def test_what_is_shared_fairly_is_time_or_work(boot: Boot, fair: str, share: flo
     Of time each gets 2/3 of a CPU, which for the first is 0.4 of the 1.6 that the two CPUs do.
     """
     fast, slow = 0, 16
-    # Tasks change places when one is a slice behind: a second of them makes that small.
+    # Tasks change places when one is a slice behind, which is little of a second.
     spin = ["heddle-load", "spin", "--for-ms", "1000"]
     command = SchedulerCommand(name=fair, argv=[PROGRAM, "--fair", fair])
     steps = [

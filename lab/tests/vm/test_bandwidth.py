@@ -1,14 +1,13 @@
 """cpu.max of scx_heddle, seen on a real kernel: what groups use, by the kernel's own accounts."""
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from heddle_lab.job import CgroupSet, KillStep, Read, SchedulerStart, SchedulerStop, Sleep, Step, WaitStep
 from heddle_lab.results import Results
-from tests.conftest import Boot
+from tests.conftest import Boot, Record
 from tests.vm.counting import counted, counters
 from tests.vm.test_cgroup import CGROUPS, HEDDLE, MS, slow
 
@@ -83,9 +82,7 @@ def error(period: int) -> float:
 
 
 @WAYS
-def test_groups_use_their_quotas(
-    boot: Boot, sched: str, tmp_path: Path, record_property: Callable[[str, object], None]
-) -> None:
+def test_groups_use_their_quotas(boot: Boot, sched: str, tmp_path: Path, record_property: Record) -> None:
     """All quotas at once on CPUs enough for all, one of a group within another's; then one is lifted."""
     quotas = {f"q{percent}p{period}": (percent / 100, period) for percent, period in QUOTAS}
     quotas |= {"outer": (1.0, 20), "outer/inner": (0.3, 10)}

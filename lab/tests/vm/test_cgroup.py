@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -10,7 +10,7 @@ import pytest
 
 from heddle_lab.job import CgroupSet, Read, SchedulerCommand, SchedulerStart, SchedulerStop, Sleep, Step, WaitStep
 from heddle_lab.results import Results
-from tests.conftest import Boot
+from tests.conftest import Boot, Record
 from tests.vm.counting import PROGRAM, counted, counters
 
 HEDDLE = "scx_heddle"
@@ -22,7 +22,7 @@ WINDOW_MS = 1000
 WINDOWS = 2
 
 SHARE_ERROR = 0.02
-"""of the time of the CPUs, in each window; to become 0.01, which one contest or another just misses in some builds"""
+"""of the time of the CPUs, in each window; to become 0.01, which one contest or another just misses"""
 
 CROWD_ERROR = 0.03
 """the same of hundreds of threads; to become 0.01: queues of different mix are not evened out fast enough"""
@@ -135,10 +135,6 @@ class Alternating(Contest):
             name = f"{self.name}: {number}.{turn}"
             steps.append(Step(name=name, action=Sleep(ns=100 * MS)))
         return [*steps, *self.read(number)]
-
-
-Record = Callable[[str, object], None]
-"""pytest's record_property"""
 
 
 def judge(results: Results, contests: Iterable[Contest], record: Record, bound: float = SHARE_ERROR) -> None:

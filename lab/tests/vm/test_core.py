@@ -2,7 +2,6 @@
 
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from heddle_lab.job import (
     Write,
 )
 from heddle_lab.results import Results
-from tests.conftest import Boot
+from tests.conftest import Boot, Record
 
 HEDDLE = "scx_heddle"
 PROGRAM = "/usr/local/bin/scx_heddle"
@@ -70,7 +69,7 @@ def verified(results: Results) -> dict[str, int]:
     return {name: int(insns) for name, insns in re.findall(r"verifier: heddle_(\w+): (\d+) instructions", said)}
 
 
-def test_loads_far_below_the_limits_of_the_verifier(boot: Boot, record_property: Callable[[str, object], None]) -> None:
+def test_loads_far_below_the_limits_of_the_verifier(boot: Boot, record_property: Record) -> None:
     """What the verifier went through is recorded: pytest prints it in its summary."""
     results = boot([Step(name="stop", action=SchedulerStop())], sched=f"verbose={HEDDLE} -v").check()
     costs = verified(results)

@@ -2,7 +2,6 @@
 
 import json
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +10,7 @@ import pytest
 from heddle_lab import tracing
 from heddle_lab.job import SchedulerStop, Sleep, Step, Trace
 from heddle_lab.measures.timeline import SKEW_NS
-from tests.conftest import Boot
+from tests.conftest import Boot, Record
 from tests.vm.counting import PROGRAM, counted, counters
 from tests.vm.test_core import (
     HEDDLE,
@@ -80,9 +79,7 @@ def lock_total(got: Counter[str], what: str = "") -> int:
 
 
 @pytest.mark.parametrize("locking", LOCKINGS)
-def test_loads_far_below_the_limits_of_the_verifier(
-    boot: Boot, locking: str, record_property: Callable[[str, object], None]
-) -> None:
+def test_loads_far_below_the_limits_of_the_verifier(boot: Boot, locking: str, record_property: Record) -> None:
     sched = f"{GLOBAL} --locking {locking} --schedstat -v"
     costs = verified(boot([Step(name="stop", action=SchedulerStop())], sched=sched).check())
     record_property(f"instructions verified on {boot.kernel}", costs)
@@ -201,7 +198,7 @@ def test_a_crowd_is_served_in_turn(boot: Boot) -> None:
 
 
 def test_variable_locking_takes_the_lock_half_as_often_and_for_half_as_long(
-    boot: Boot, record_property: Callable[[str, object], None]
+    boot: Boot, record_property: Record
 ) -> None:
     load = ["hackbench", "-g", "2", "-f", "5", "-l", "1000"]
     parts = {

@@ -2,14 +2,13 @@
 
 import json
 import re
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from heddle_lab.job import SchedulerCommand, SchedulerStart, SchedulerStop, Step, Trace
 from heddle_lab.results import Results
-from tests.conftest import Boot
+from tests.conftest import Boot, Record
 from tests.vm.counting import PROGRAM, counted, counters
 from tests.vm.test_core import HEDDLE, STATE, cpu_ns, read, sleep, spin, write
 
@@ -65,9 +64,7 @@ def test_each_policy_finds_idle_cpus_at_its_price(boot: Boot) -> None:
     assert got["builtin"]["idle_direct"] > 600
 
 
-def test_above_saturation_a_search_is_short_on_many_cpus(
-    boot: Boot, record_property: Callable[[str, object], None]
-) -> None:
+def test_above_saturation_a_search_is_short_on_many_cpus(boot: Boot, record_property: Record) -> None:
     """With bits, however many CPUs are busy; without, every CPU of the LLC is looked at."""
     cpus, llc_cpus = 192, 48
     parts = {

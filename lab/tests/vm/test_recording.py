@@ -1,13 +1,12 @@
 """A load recorded in one guest and played in another: how faithful is that?"""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from heddle_lab import kernels, machine, recording
 from heddle_lab.job import Step, Trace
-from tests.conftest import Boot
+from tests.conftest import Boot, Record
 
 pytestmark = pytest.mark.vm
 
@@ -23,9 +22,7 @@ APART = 0.3
 calls, which makes the shortest runs longer"""
 
 
-def test_a_recorded_load_is_replayed_faithfully(
-    boot: Boot, tmp_path: Path, record_property: Callable[[str, object], None]
-) -> None:
+def test_a_recorded_load_is_replayed_faithfully(boot: Boot, tmp_path: Path, record_property: Record) -> None:
     trace = Trace(events=EVENTS, buffer_kb=16384)
     results = boot([Step(name="load", argv=LOAD, trace=trace)], machine=MACHINE).check()
     recorded = recording.read(results.trace_text, "the guest's trace")
