@@ -39,13 +39,13 @@ static __always_inline bool global_await_switch(const struct task_struct *p)
 }
 
 /*
- * Hand the task of @pid to this CPU, @cpu. A task that may not migrate goes to its
- * own CPU. It may have changed since it was taken
- * from the queue, and then is queued again or will be. What the kernel notes of it
- * as it is inserted must still hold when it moves the task: so insert first, then
- * look whether it may run here. If it is inserted after all, it runs while it is
- * queued, and is taken out when it is queued the next time; whoever takes it
- * before, hands over a task that the kernel does not accept, and tries again.
+ * Hand the task of @pid to this CPU, @cpu, or to its own if it may not migrate.
+ * A task may have changed since it was taken from the queue, and then is queued
+ * again or will be. What the kernel notes of it as it is inserted must still hold
+ * when it moves the task: so insert first, then look whether it may run here.
+ * If it is inserted after all, it runs while it is queued, and is taken out when
+ * it is queued the next time; whoever takes it before, hands over a task that the
+ * kernel does not accept, and tries again.
  */
 static __always_inline bool global_hand(s32 pid, u32 left, u32 cpu)
 {
