@@ -363,6 +363,10 @@ fn lay_out(open: &mut OpenBpfSkel<'_>, topology: &Topology, options: &Options) -
         .context("the program has no .rodata")?;
 
     rodata.nr_words = layout.words as u32;
+    rodata.has_nodes = layout
+        .places
+        .iter()
+        .any(|place| place.node != (0..layout.words));
     rodata.asym_enabled = topology.ranks().is_some();
     rodata.has_smt = layout
         .places
@@ -381,6 +385,7 @@ fn lay_out(open: &mut OpenBpfSkel<'_>, topology: &Topology, options: &Options) -
             llc_cpus: place.llc_cpus as u16,
             llc_first: place.llc.start as u16,
             llc_end: place.llc.end as u16,
+            node_cpus: place.node_cpus as u16,
             node_first: place.node.start as u16,
             node_end: place.node.end as u16,
             wakeq: place.wakeq as u16,
@@ -388,7 +393,6 @@ fn lay_out(open: &mut OpenBpfSkel<'_>, topology: &Topology, options: &Options) -
             llc_wakeq_end: place.llc_wakeqs.end as u16,
             node_wakeq_first: place.node_wakeqs.start as u16,
             node_wakeq_end: place.node_wakeqs.end as u16,
-            ..Default::default() // padding
         };
         cpu_at[place.word * CPUS_PER_WORD + place.bit] = place.cpu as u16;
         let word = &mut words[place.word];

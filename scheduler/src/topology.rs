@@ -59,6 +59,8 @@ pub struct Place {
     pub llc_cpus: usize,
     /// The words of its LLC.
     pub llc: Range<usize>,
+    /// The CPUs of its NUMA node.
+    pub node_cpus: usize,
     /// The words of its NUMA node.
     pub node: Range<usize>,
     /// Its shared wake queue.
@@ -177,6 +179,7 @@ impl Topology {
                             .sum(),
                         llc_cpus: llc.len(),
                         llc: llc_words.clone(),
+                        node_cpus: node.len(),
                         node: 0..0,
                         wakeq: llc_wakeqs.start + first_thread * shards / llc.len(),
                         llc_wakeqs: llc_wakeqs.clone(),

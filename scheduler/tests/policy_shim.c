@@ -12,6 +12,7 @@
 #include "policy/preempt.h"
 #include "policy/resched.h"
 #include "policy/ring.h"
+#include "policy/spread.h"
 #include "policy/vtime.h"
 #include "policy/wakeq.h"
 #include "policy/weight.h"
@@ -57,6 +58,10 @@ EXPORT(bool, worth_exchanging, (u64 prev, u64 waiter, u64 threshold),
 EXPORT(bool, wakeup_preempts,
        (const struct contender *wakee, const struct contender *curr, u64 gran),
        (wakee, curr, gran))
+EXPORT(u32, bits_set, (u64 bits), (bits))
+EXPORT(u64, starts_left, (u64 recent, u64 ns), (recent, ns))
+EXPORT(s64, node_room, (u32 idle_cores, u64 starts), (idle_cores, starts))
+EXPORT(s64, node_margin, (u32 cpus), (cpus))
 EXPORT(u32, bit_from, (u64 cpus, u32 start), (cpus, start))
 EXPORT(u64, whole_cores, (u64 idle, u64 starts, u64 ends), (idle, starts, ends))
 EXPORT(u64, asym_helped, (enum asym_rule rule, const struct asym_view *view),

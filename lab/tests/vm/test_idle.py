@@ -19,9 +19,10 @@ MACHINE, CPUS, CORES, LLC_CPUS = "smp-16-2llc", 16, 8, 8
 
 
 def schbench(name: str, load: float, requests: int = 600, cpus: int = CPUS, **fields: Any) -> Step:
-    """Wakees that compute for 0.2 ms."""
+    """Wakees that compute for 0.2 ms, and as many wakers as it takes to keep them busy."""
     argv = ["heddle-load", "schbench", "--load", str(load), "--cpus-online", str(cpus)]
     argv += ["--request-insns", "200000", "--think-us", "100", "--requests", str(requests)]
+    argv += ["--message-threads", str(-(-cpus // 48))]
     return Step(name=name, argv=argv, **fields)
 
 
@@ -36,6 +37,14 @@ def dumped_cpus(results: Results) -> list[tuple[bool, bool]]:
     text = "\n".join(re.findall(r"sched_ext_dump: ?(.*)", results.trace_text))
     cpus = re.findall(r"CPU \d+ .*?curr=(\S+)\[(\d+)\].*?known=(\d)", text, re.DOTALL)
     return [(pid == "0", known == "1") for _, pid, known in cpus]
+
+
+def in_first_node(results: Results, step: str) -> float:
+    """Return the part of the runs of heddle-load's tasks in a step that were on one of the first 48 CPUs of 192."""
+    switches = results.trace("sched_switch", step)
+    runs = [switch.cpu for switch in switches if switch.fields["next_comm"] == "heddle-load"]
+    assert len(runs) >= 100
+    return sum(cpu < 48 for cpu in runs) / len(runs)
 
 
 def ended_on_the_target(trace_text: str) -> float:
@@ -77,6 +86,20 @@ def test_above_saturation_a_search_is_short_on_many_cpus(boot: Boot, record_prop
     record_property(f"CPUs examined per search on {cpus}, {boot.kernel}", examined)
     assert examined["mask"] <= 2
     assert examined["scan"] >= llc_cpus
+
+
+def test_a_large_program_is_spread_over_the_nodes_and_a_small_one_stays(boot: Boot) -> None:
+    """Its threads sleep at first, so that the parent's node seems to have room for all of them."""
+    runs = Trace(events=["sched:sched_switch"])
+    pair = ["heddle-load", "pingpong", "--count", "200"]
+    steps = [
+        *(Step(name=f"pair {number}", argv=pair, trace=runs) for number in range(3)),
+        schbench("many", 0.5, requests=2000, cpus=192, trace=runs),
+    ]
+    results = boot(steps, machine="xeon-4s-192", sched=HEDDLE).check()
+    on_first = {step: in_first_node(results, step) for step in ("many", "pair 0", "pair 1", "pair 2")}
+    assert 0.2 < on_first["many"] < 0.4, on_first
+    assert all(part < 0.05 or part > 0.95 for step, part in on_first.items() if step != "many"), on_first
 
 
 def test_the_woken_cpu_queues_its_wakee_when_told_to(boot: Boot) -> None:

@@ -192,6 +192,16 @@ static __always_inline u64 cores_of(u64 idle, u32 word,
 	return cores;
 }
 
+/* How many cores of @word idle, by the bits. */
+static __always_inline u32 idle_cores_of(u32 word)
+{
+	const volatile struct word_layout *layout = word_layout_of(word);
+	u64 idle = word_read(word_in(idle_words, word));
+
+	return bits_set(
+		whole_cores(idle, layout->core_starts, layout->core_ends));
+}
+
 /* The CPUs of @word that seem to idle, or to run SCHED_IDLE tasks only. */
 static __always_inline u64 candidates_in(u32 word, enum sought sought)
 {

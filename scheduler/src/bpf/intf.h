@@ -63,6 +63,7 @@ struct cpu_place {
 	u16 capacity; /* its speed, the fastest have 1 << CAPACITY_SHIFT */
 	u16 llc_cpus; /* CPUs of its LLC, seated without gaps from llc_first on */
 	u16 llc_first, llc_end; /* words of its LLC */
+	u16 node_cpus; /* CPUs of its NUMA node */
 	u16 node_first, node_end; /* words of its NUMA node */
 	u16 wakeq; /* its own shared wake queue */
 	u16 llc_wakeq_first, llc_wakeq_end; /* those of its LLC */

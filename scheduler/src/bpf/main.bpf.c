@@ -10,6 +10,7 @@
  *   heddle.bpf.h    the state of a CPU, the options
  *   topology.bpf.h  sets of CPUs by distance
  *   idle.bpf.h      idle CPUs and the search for one
+ *   spread.bpf.h    the NUMA node where a new task starts
  *   asym.bpf.h      CPUs of different speed: moving what runs to a better one
  *   cgroup.bpf.h    groups: which one a task is in, how it counts there
  *   walk.bpf.h      groups: what each one's tasks weigh
@@ -31,6 +32,7 @@
 #include "heddle.bpf.h"
 #include "topology.bpf.h"
 #include "idle.bpf.h"
+#include "spread.bpf.h"
 #include "asym.bpf.h"
 #include "cgroup.bpf.h"
 #include "runq.bpf.h"

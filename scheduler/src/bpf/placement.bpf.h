@@ -13,6 +13,7 @@
 #include "idle.bpf.h"
 #include "runq.bpf.h"
 #include "schedstat.bpf.h"
+#include "spread.bpf.h"
 #include "topology.bpf.h"
 
 /*
@@ -59,7 +60,7 @@ static __always_inline s32 place_wakee(struct task_struct *p, s32 prev_cpu,
 
 	if (is_throttled(p))
 		return prev_cpu;
-	cpu = idle_for_wakee(p, prev_cpu, wake_flags);
+	cpu = idle_for_wakee(p, spread_near(prev_cpu, wake_flags), wake_flags);
 	if (cpu >= 0) {
 		bound_sleeper(p);
 		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_ns, 0);
