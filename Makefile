@@ -32,7 +32,8 @@ test: setup lint
 	$(IN) cargo test --workspace --locked
 	$(IN) python3 -m pytest -c lab/pyproject.toml -n logical --dist loadscope setup/tests lab/tests
 
-# Ten million wakeups on each kernel while CPUs come and go; a thousand restarts, 10,000 groups, 5,000 threads.
+# Ten million wakeups on each kernel while CPUs come and go, a million on 64 CPUs with one queue; a thousand restarts,
+# 10,000 groups, 5,000 threads.
 stress: setup
 	HEDDLE_WAKES=10000000 $(IN) python3 -m pytest -c lab/pyproject.toml -v -n logical -m stress lab/tests/vm
 

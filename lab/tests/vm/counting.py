@@ -1,6 +1,7 @@
 """Counters of scx_heddle over parts of a boot."""
 
 import json
+import os
 from collections import Counter
 
 from heddle_lab.job import SchedulerCommand, SchedulerStart, SchedulerStop, Sleep, Step
@@ -8,6 +9,9 @@ from heddle_lab.results import Results
 
 PROGRAM = "/usr/local/bin/scx_heddle"
 MS = 1_000_000
+
+WAKES = int(os.environ.get("HEDDLE_WAKES", "100000"))
+"""wakeups of a stress; `make stress` has 10 million"""
 
 INTERVAL_S = 0.2
 _CONNECT_MS = 1_300

@@ -2,16 +2,17 @@
 
 import json
 from collections import Counter
+from itertools import groupby
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from heddle_lab import tracing
+from heddle_lab import tracing, vm
 from heddle_lab.job import SchedulerStop, Sleep, Step, Trace
 from heddle_lab.measures.timeline import SKEW_NS
 from tests.conftest import Boot, Record
-from tests.vm.counting import PROGRAM, counted, counters
+from tests.vm.counting import PROGRAM, WAKES, counted, counters
 from tests.vm.test_core import (
     HEDDLE,
     MS,
@@ -92,6 +93,19 @@ def test_tasks_get_what_their_deadlines_say(boot: Boot, one_cpu: str) -> None:
     hogs = spin("hogs", "--threads", "3", "--nice", "0,3,8", for_ms=2000)
     got = cpu_ns(boot([hogs], machine=one_cpu, sched=GLOBAL).check(), "hogs")
     assert [ns / sum(got) for ns in got] == pytest.approx(shares(nice), abs=0.02)
+
+
+def test_both_ways_of_locking_decide_alike(boot: Boot, one_cpu: str) -> None:
+    """The order in which hogs get the only CPU. No two of their deadlines come closer than what a lock takes."""
+    hogs = spin("hogs", "--threads", "3", "--nice", "0,3,8", for_ms=1000, trace=Trace(events=["sched:sched_switch"]))
+    orders = []
+    for locking in LOCKINGS:
+        results = boot([hogs], machine=one_cpu, sched=f"{GLOBAL} --locking {locking}").check()
+        switches = results.trace("sched_switch")
+        runs = [hit.fields["next_prio"] for hit in switches if hit.fields["next_comm"] == "heddle-load"]
+        orders.append([prio for prio, _ in groupby(runs)])
+    assert len(orders[0]) > 100
+    assert orders[0] == orders[1]
 
 
 def test_the_idle_policy_comes_last_but_comes(boot: Boot, one_cpu: str) -> None:
@@ -185,6 +199,24 @@ def test_cpus_come_and_go_under_load_and_the_locks_are_held(boot: Boot, locking:
     assert not results.of("error")
     assert min(cpu_ns(results, "set")) > 0
     assert results.step("load").elapsed_ns < 5_000 * MS
+
+
+@pytest.mark.stress
+def test_no_wakeup_stalls_on_many_cpus(boot: Boot) -> None:
+    """Twice as many tasks as CPUs, all after one lock. The kernel ends a scheduler that lets a task wait too long."""
+    cpus = 64
+    trips = WAKES // 20 // cpus
+    argv = ["heddle-load", "pingpong", "--pairs", str(cpus), "--count", str(trips)]
+    steps = [Step(name="load", argv=argv, timeout_ns=WAKES * MS), read("state", STATE)]
+    results = boot(
+        steps,
+        machine="xeon-8358",
+        sched=f"{GLOBAL} --lock-check",
+        timeout_ns=(60_000 + WAKES) * MS,
+        wall_timeout_s=vm.WALL_TIMEOUT_S * max(1, WAKES / 1_000_000),
+    ).check()
+    assert results.step("state").stdout.strip() == "enabled"
+    assert json.loads(results.step("load").stdout)["count"] == trips
 
 
 def test_a_crowd_is_served_in_turn(boot: Boot) -> None:

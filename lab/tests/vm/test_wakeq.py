@@ -1,7 +1,6 @@
 """The shared wake queue: who is offered, who takes them, and that nothing is lost."""
 
 import json
-import os
 from typing import Any
 
 import pytest
@@ -11,16 +10,13 @@ from heddle_lab.job import KillStep, SchedulerStop, Step, Trace
 from heddle_lab.measures import affinity, idle, missed
 from heddle_lab.measures.timeline import IDLE, Cause, Timeline
 from tests.conftest import Boot, Record
-from tests.vm.counting import INTERVAL_S, counted, counters
+from tests.vm.counting import INTERVAL_S, WAKES, counted, counters
 from tests.vm.test_core import HEDDLE, MS, STATE, read, spin, wait
 
 pytestmark = pytest.mark.vm
 
 MACHINE, CPUS = "smp-8-2llc", 8
 RING_SLOTS = 64
-WAKES = int(os.environ.get("HEDDLE_WAKES", "100000"))
-"""wakeups of the stress; `make stress` has 10 million"""
-
 DROPPED = ("wakeq_gone", "wakeq_stale", "wakeq_barred")
 TAKEN = ("wakeq_pulled", "wakeq_stolen")
 
