@@ -63,7 +63,7 @@ def of_cell(cell: Cell, flags: list[str], judged: dict[str, dict[str, str]]) -> 
         "metrics": {
             metric.name: {"unit": metric.unit, "better": metric.better}
             for metric in cell.workload.metrics
-            if metric.judged
+            if metric.is_judged(cell.params)
         }
         | judged,
     }

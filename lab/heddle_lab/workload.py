@@ -71,8 +71,8 @@ class Metric(Model):
     else over the JSON object on stdout: `count * 1e9 / elapsed_ns`, `matches | sum`, `latency_ns.p50`"""
     scale: float = 1.0
     """multiplies the number so that it is in `unit`"""
-    judged: bool = True
-    """compared between schedulers; else only recorded"""
+    judged: bool | str = True
+    """compared between schedulers, always or where an expression over the parameters is true; else only recorded"""
 
     @model_validator(mode="after")
     def _check(self) -> "Metric":
@@ -81,10 +81,19 @@ class Metric(Model):
         try:
             if self.regex is not None and re.compile(self.regex).groups != 1:
                 raise ValueError(f"metric '{self.name}': the regex needs one group, the number")
-            _TEMPLATES.compile_expression(self.value or "0")
+            for expression in (self.value, self.judged):
+                _TEMPLATES.compile_expression(str(expression or 0))
         except (re.error, jinja2.TemplateError) as error:
             raise ValueError(f"metric '{self.name}': {error}") from error
         return self
+
+    def is_judged(self, params: dict[str, Value]) -> bool:
+        """Tell whether schedulers are compared by it.
+
+        Args:
+            params: values of all parameters of the workload.
+        """
+        return self.judged if isinstance(self.judged, bool) else _holds(self.judged, params)
 
     def read(self, step: StepResult, names: dict[str, Value]) -> int | float:
         """Return the number; without a source it is the step's virtual time, exact to the ns.
@@ -136,6 +145,9 @@ class Workload(Model):
         for metric in self.metrics:
             if metric.step not in names:
                 raise ValueError(f"metric '{metric.name}' names no step of this workload: '{metric.step}'")
+            if isinstance(metric.judged, str) and not _needs(metric.judged) <= self.params.keys():
+                unknown = ", ".join(sorted(_needs(metric.judged) - self.params.keys()))
+                raise ValueError(f"metric '{metric.name}': judged: no parameter '{unknown}'")
         return self
 
     def parameters(self, given: dict[str, Value]) -> dict[str, Value]:

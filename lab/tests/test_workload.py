@@ -192,6 +192,14 @@ def test_metric_of_an_unknown_step_is_refused() -> None:
         make(metrics=[metric])
 
 
+def test_a_metric_may_be_judged_by_parameters() -> None:
+    metric = {"name": "x_ns", "step": "go", "unit": "ns", "better": "lower", "judged": "count >= 8"}
+    [few, many] = [make(metrics=[metric]).metrics[0].is_judged({"count": count}) for count in (1, 8)]
+    assert (few, many) == (False, True)
+    with pytest.raises(HeddleError, match=r"w.toml: .*judged: no parameter 'cuont'"):
+        make(metrics=[metric | {"judged": "cuont >= 8"}])
+
+
 @given(st.one_of(st.integers(), st.floats(allow_nan=False), st.text("abc", min_size=1)))
 def test_parameters_are_read_as_typed(value: workload.Value) -> None:
     assert workload.parse_param(f"key={value}") == ("key", value)
