@@ -49,6 +49,30 @@ macro_rules! counters {
     };
 }
 
+impl Counters {
+    /// The longest that the shortest `part` (0 to 1) of the waits for a CPU took: the upper end of
+    /// the bucket in which the last of them is. None without `--schedstat`, or if nobody waited.
+    pub fn waited(&self, part: f64) -> Option<&'static str> {
+        let buckets = [
+            ("<16us", self.waited_16us),
+            ("<64us", self.waited_64us),
+            ("<256us", self.waited_256us),
+            ("<1ms", self.waited_1ms),
+            ("<4ms", self.waited_4ms),
+            ("<16ms", self.waited_16ms),
+            ("<64ms", self.waited_64ms),
+            (">64ms", self.waited_longer),
+        ];
+        let waits: u64 = buckets.iter().map(|(_, waits)| waits).sum();
+        let last = (waits as f64 * part).ceil().max(1.0) as u64;
+        let mut seen = 0;
+        buckets.into_iter().find_map(|(end, waits)| {
+            seen += waits;
+            (seen >= last).then_some(end)
+        })
+    }
+}
+
 counters! {
     #[stat(desc = "Wakeups sent straight to an idle CPU")]
     idle_direct,
@@ -152,6 +176,22 @@ counters! {
     run_delay,
     #[stat(desc = "Times that a task was given a CPU (--schedstat)")]
     pcount,
+    #[stat(desc = "Waits for a CPU of less than 16 us (--schedstat)")]
+    waited_16us,
+    #[stat(desc = "Waits for a CPU of less than 64 us, not less than 16 us (--schedstat)")]
+    waited_64us,
+    #[stat(desc = "Waits for a CPU of less than 256 us, not less than 64 us (--schedstat)")]
+    waited_256us,
+    #[stat(desc = "Waits for a CPU of less than 1 ms, not less than 256 us (--schedstat)")]
+    waited_1ms,
+    #[stat(desc = "Waits for a CPU of less than 4 ms, not less than 1 ms (--schedstat)")]
+    waited_4ms,
+    #[stat(desc = "Waits for a CPU of less than 16 ms, not less than 4 ms (--schedstat)")]
+    waited_16ms,
+    #[stat(desc = "Waits for a CPU of less than 64 ms, not less than 16 ms (--schedstat)")]
+    waited_64ms,
+    #[stat(desc = "Waits for a CPU of 64 ms and more (--schedstat)")]
+    waited_longer,
     #[stat(desc = "Global lock: taken to queue a task (--schedstat)")]
     lock_enqueue,
     #[stat(desc = "Global lock: found held to queue a task (--schedstat)")]
@@ -289,6 +329,21 @@ mod tests {
             assert_eq!(meta.fields[*name].attrs.desc.as_deref(), Some(*text));
             assert!(!text.is_empty() && !text.ends_with('.'), "{name}: {text}");
         }
+    }
+
+    #[test]
+    fn a_percentile_of_waits_is_the_end_of_its_bucket() {
+        let counters = Counters {
+            waited_16us: 90,
+            waited_1ms: 9,
+            waited_longer: 1,
+            ..Default::default()
+        };
+        let waited = |part| counters.waited(part);
+        assert_eq!((waited(0.0), waited(0.5)), (Some("<16us"), Some("<16us")));
+        assert_eq!((waited(0.9), waited(0.91)), (Some("<16us"), Some("<1ms")));
+        assert_eq!((waited(0.99), waited(1.0)), (Some("<1ms"), Some(">64ms")));
+        assert_eq!(Counters::default().waited(0.5), None);
     }
 
     #[test]

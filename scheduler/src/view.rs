@@ -37,6 +37,9 @@ const COLUMNS: [Column; 6] = [
     ("rescued", |c| c.rescue_kick),
 ];
 
+/// Parts of the waits for a CPU, of each of which an LLC's line says how long it took at most.
+const WAITS: [(&str, f64); 2] = [("p50", 0.5), ("p99", 0.99)];
+
 /// What the view shows.
 pub struct View {
     /// The CPUs of each LLC.
@@ -123,13 +126,15 @@ impl View {
 
     fn llc_table(&self) -> Table<'_> {
         let heading = ["LLC", "CPUs", "busy", ""];
-        let names = COLUMNS.iter().map(|(name, _)| *name);
+        let waits = WAITS.iter().map(|(name, _)| *name);
+        let names = waits.chain(COLUMNS.iter().map(|(name, _)| *name));
         let rows = self
             .cpus
             .iter()
             .map(|(llc, cpus)| self.llc_row(*llc, cpus.len()));
         let widths = [4, 5, 5, HISTORY as u16]
             .into_iter()
+            .chain(WAITS.map(|_| 6))
             .chain(COLUMNS.map(|_| 8));
         Table::new(rows, widths.map(Constraint::Length))
             .header(Row::new(heading.into_iter().chain(names)).style(Style::new().dim()))
@@ -147,7 +152,8 @@ impl View {
             history.map_or(String::new(), sparkline),
         ];
         let rates = COLUMNS.iter().map(|(_, count)| self.rate(count(&counters)));
-        Row::new(fixed.into_iter().chain(rates).map(Cell::from))
+        let waits = WAITS.map(|(_, part)| counters.waited(part).unwrap_or("-").to_string());
+        Row::new(fixed.into_iter().chain(waits).chain(rates).map(Cell::from))
     }
 
     fn group_table(&self) -> Table<'_> {
@@ -230,6 +236,8 @@ mod tests {
         let counters = Counters {
             queued: 3000,
             wakeq_offered: 26_000,
+            waited_256us: 99,
+            waited_64ms: 1,
             ..Default::default()
         };
         let counted = Llcs {
@@ -256,14 +264,17 @@ mod tests {
         let llc = screen
             .lines()
             .find(|line| line.contains("│1 ") && line.contains("1500"));
-        assert!(llc.is_some(), "{screen}");
+        assert!(
+            llc.is_some_and(|line| line.contains("<256us <256us")),
+            "{screen}"
+        );
         let offered = format!("{:<17}{:>8}", "wakeq_offered", "13k");
         assert!(screen.contains(&offered), "{screen}");
     }
 
     #[test]
     fn every_counter_has_a_place() {
-        let screen = drawn(&view(), 120, 60);
+        let screen = drawn(&view(), 120, 64);
         for (name, _) in Counters::ABOUT {
             assert!(screen.contains(name), "{name}\n{screen}");
         }

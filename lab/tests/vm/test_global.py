@@ -279,6 +279,10 @@ def test_statistics_add_up(boot: Boot, runq: str) -> None:
     # Eight hogs on four CPUs wait for as long as they run. The time before a task is moved to another CPU is not seen.
     least = 0.8 if runq == "percpu" else 0.1
     assert ran * least <= got["run_delay"] < 1.3 * ran
+    waits = {name: count for name, count in got.items() if name.startswith("waited_")}
+    assert 0 < sum(waits.values()) <= got["pcount"]
+    # They run for a slice in turn.
+    assert waits["waited_4ms"] + waits["waited_16ms"] > 30
     assert got["pcount"] < got["sched_count"]
     assert got["goidle_deactivate"] > 0
     assert got["ttwu_count"] >= got["ttwu_local"]

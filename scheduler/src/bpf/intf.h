@@ -134,6 +134,14 @@ struct cpu_stats {
 	u64 rq_cpu_time;
 	u64 run_delay;
 	u64 pcount;
+	u64 waited_16us;
+	u64 waited_64us;
+	u64 waited_256us;
+	u64 waited_1ms;
+	u64 waited_4ms;
+	u64 waited_16ms;
+	u64 waited_64ms;
+	u64 waited_longer;
 	u64 lock_enqueue;
 	u64 lock_enqueue_contended;
 	u64 lock_enqueue_ns;

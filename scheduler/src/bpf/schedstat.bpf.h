@@ -37,6 +37,31 @@ static __always_inline void schedstat_ttwu(u32 cpu)
 		count(ttwu_local);
 }
 
+#define US 1000ULL
+#define MS (1000 * US)
+
+/* A task waited for a CPU for @ns. */
+static __always_inline void schedstat_waited(u64 ns)
+{
+	count_by(run_delay, ns);
+	if (ns < 16 * US)
+		count(waited_16us);
+	else if (ns < 64 * US)
+		count(waited_64us);
+	else if (ns < 256 * US)
+		count(waited_256us);
+	else if (ns < 1 * MS)
+		count(waited_1ms);
+	else if (ns < 4 * MS)
+		count(waited_4ms);
+	else if (ns < 16 * MS)
+		count(waited_16ms);
+	else if (ns < 64 * MS)
+		count(waited_64ms);
+	else
+		count(waited_longer);
+}
+
 /* ops.running */
 static __always_inline void schedstat_arrive(const struct task_struct *p)
 {
@@ -50,7 +75,7 @@ static __always_inline void schedstat_arrive(const struct task_struct *p)
 	count(sched_count);
 	count(pcount);
 	if (queued)
-		count_by(run_delay, ns_since(queued, now));
+		schedstat_waited(ns_since(queued, now));
 }
 
 /* ops.stopping */
