@@ -12,7 +12,19 @@ from heddle_lab import kernels, units
 from heddle_lab.errors import HeddleError
 from heddle_lab.job import CgroupSet, Job, Step, Trace, Write
 from heddle_lab.machine import Machine
-from heddle_lab.measures import affinity, cost, fairness, groups, idle, latency, missed, ringbuffer, switches, timeline
+from heddle_lab.measures import (
+    affinity,
+    cost,
+    fairness,
+    groups,
+    idle,
+    latency,
+    missed,
+    packing,
+    ringbuffer,
+    switches,
+    timeline,
+)
 from heddle_lab.measures.events import Events
 from heddle_lab.results import Results
 from heddle_lab.tomlfile import Model
@@ -54,6 +66,11 @@ METRICS = {
     "wasted_idle": Kind(unit=units.SHARE, better="lower"),
     "wasted_idle.lasting": Kind(unit=units.SHARE, better="lower"),
     "missed_idle": Kind(unit=units.SHARE, better="lower", judged=False),
+    "misplaced": Kind(unit=units.SHARE, better="lower"),
+    "misplaced.lasting": Kind(unit=units.SHARE, better="lower", judged=False),
+    "better_idle": Kind(unit=units.SHARE, better="lower", judged=False),
+    "better_idle.lasting": Kind(unit=units.SHARE, better="lower", judged=False),
+    "packed": Kind(unit=units.SHARE, better="higher"),
     "max_lag_ns": Kind(unit="ns", better="lower"),
     "share_error": Kind(unit=units.SHARE, better="lower"),
     "wakeup_latency_ns.p50": Kind(unit="ns", better="lower"),
@@ -129,7 +146,7 @@ def measure(results: Results, job: Job, step: str, machine: Machine) -> dict[str
         results: of the traced boot.
         job: says what tracepoints do not: the weights of cgroups.
         step: the recorded step.
-        machine: for the speed of its CPUs.
+        machine: for its CPUs' speeds and cores.
 
     Raises:
         HeddleError: it was not traced, or events were lost.
@@ -151,6 +168,7 @@ def measure(results: Results, job: Job, step: str, machine: Machine) -> dict[str
         "wasted_idle": idle.wasted_idle(line, where).fraction,
         "wasted_idle.lasting": idle.wasted_idle(line, where, idle.GRACE_NS).fraction,
         "missed_idle": missed.missed_idle(line, where).fraction,
+        **_packing(line, where, machine),
         **_fairness(events, line, job),
         **{f"wakeup_latency_ns.{name}": woken[name] for name in ("p50", "p99", "p999") if name in woken},
         **({} if per_switch is None else {"sched_insns_per_switch": per_switch}),
@@ -162,6 +180,23 @@ def latency_quantiles(results: Results, step: str) -> list[int]:
     """Return wakeup-to-run latencies of a traced step, ns, at each of `QUANTILES`; empty if nothing was woken."""
     ordered = latency.wakeup_latencies(line_of(events_of(results, step), results))
     return [int(ordered[max(0, -(-len(ordered) * part // 1000) - 1)]) for part in QUANTILES] if len(ordered) else []
+
+
+def _packing(line: timeline.Timeline, where: affinity.Affinity, machine: Machine) -> dict[str, int | float]:
+    """Return how well cores were chosen; nothing where all are equal and have one thread."""
+    layout = machine.layout()
+    if not packing.differ(layout):
+        return {}
+    found = packing.misplaced(line, where, layout)
+    lasting = packing.misplaced(line, where, layout, idle.GRACE_NS)
+    part = packing.packed(line, layout, machine.clock.smt)
+    return {
+        "misplaced": found.misplaced,
+        "misplaced.lasting": lasting.misplaced,
+        "better_idle": found.better_idle,
+        "better_idle.lasting": lasting.better_idle,
+        **({} if part is None else {"packed": part}),
+    }
 
 
 def _fairness(events: Events, line: timeline.Timeline, job: Job) -> dict[str, int | float]:

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use log::warn;
 
 use crate::topology::{FULL_CAPACITY, NR_CLASSES};
@@ -42,18 +42,24 @@ const SAME_CLASS_PERCENT: u32 = 90;
 enum Source {
     /// A file in each CPU's folder in /sys/devices/system/cpu.
     File(&'static str),
+    /// What the kernel's own asymmetric packing goes by on x86: a line for each
+    /// CPU that there may be. In debugfs, for root only, and since Linux 6.17.
+    Kernel,
     /// One list of CPUs per kind of core.
     Kinds,
 }
 
 /// The best first. Frequencies come last: they may mislead where kinds are known.
-const SOURCES: [Source; 5] = [
+const SOURCES: [Source; 6] = [
     Source::File("cpufreq/amd_pstate_prefcore_ranking"),
     Source::File("acpi_cppc/highest_perf"),
     Source::File("cpu_capacity"),
+    Source::Kernel,
     Source::Kinds,
     Source::File("cpufreq/cpuinfo_max_freq"),
 ];
+
+const KERNEL: &str = "sched_core_priority";
 
 /// The lists in /sys/devices, and a speed for want of a better one.
 const KINDS: [(&str, u32); 3] = [
@@ -62,77 +68,138 @@ const KINDS: [(&str, u32); 3] = [
     ("cpu_lowpower/cpus", 40),
 ];
 
+/// What a source says: none if it is not there or makes no difference.
+type Found = Result<Option<Ranks>>;
+
 impl Ranks {
-    /// Find the priorities of `cpus` as `asym` says; none if all are equal.
+    /// Find the priorities of `cpus`, those online, as `asym` says; none if all
+    /// are equal. One warning names all sources of the machine that make no sense.
     ///
     /// # Errors
-    /// `asym` names a CPU that there is not, or not every CPU.
+    /// `asym` names a CPU that the machine has not, or not every CPU.
     pub fn find(asym: &Asym, cpus: &[usize]) -> Result<Option<Self>> {
+        let (ranks, complaints) = Self::seek(asym, cpus)?;
+        if !complaints.is_empty() {
+            warn!("priorities of CPUs not used: {}", complaints.join("; "));
+        }
+        Ok(ranks)
+    }
+
+    /// The same once more while a scheduler runs: what makes no sense is known.
+    ///
+    /// # Errors
+    /// As `find`.
+    pub fn find_again(asym: &Asym, cpus: &[usize]) -> Result<Option<Self>> {
+        Ok(Self::seek(asym, cpus)?.0)
+    }
+
+    fn seek(asym: &Asym, cpus: &[usize]) -> Result<(Option<Self>, Vec<String>)> {
+        let sys = Path::new("/sys");
         match asym {
-            Asym::Off => Ok(None),
-            Asym::Auto => Ok(Self::read(Path::new("/sys/devices"), cpus)),
-            Asym::Priorities(priorities) => Self::given(priorities, cpus),
+            Asym::Off => Ok((None, Vec::new())),
+            Asym::Auto => Ok(Self::read(sys, cpus)),
+            Asym::Priorities(priorities) => {
+                let present = present(sys).unwrap_or_else(|| cpus.to_vec());
+                Ok((Self::given(priorities, &present, cpus)?, Vec::new()))
+            }
         }
     }
 
-    fn given(priorities: &BTreeMap<usize, u32>, cpus: &[usize]) -> Result<Option<Self>> {
-        if let Some(cpu) = priorities.keys().find(|cpu| !cpus.contains(cpu)) {
+    /// The priorities of `cpus` from a list of all that are `present`: the others
+    /// may come online.
+    ///
+    /// # Errors
+    /// The list names a CPU that is not present, or not every one.
+    pub fn given(priorities: &BTreeMap<usize, u32>, present: &[usize], cpus: &[usize]) -> Found {
+        if let Some(cpu) = priorities.keys().find(|cpu| !present.contains(cpu)) {
             bail!("--asym names CPU {cpu}, which is not there");
         }
-        if let Some(cpu) = cpus.iter().find(|cpu| !priorities.contains_key(cpu)) {
+        if let Some(cpu) = present.iter().find(|cpu| !priorities.contains_key(cpu)) {
             bail!("--asym names no priority for CPU {cpu}: give one for every CPU");
         }
-        Ok(Self::unless_equal("--asym", priorities.clone()))
+        let mut online = priorities.clone();
+        online.retain(|cpu, _| cpus.contains(cpu));
+        Ok(Self::unless_equal("--asym", online))
     }
 
-    fn read(devices: &Path, cpus: &[usize]) -> Option<Self> {
-        SOURCES.iter().find_map(|source| match source {
-            Source::File(file) => Self::read_files(devices, file, cpus),
-            Source::Kinds => Self::read_kinds(devices, cpus),
-        })
+    /// The priorities from the best source, and why better ones were not used.
+    fn read(sys: &Path, cpus: &[usize]) -> (Option<Self>, Vec<String>) {
+        let mut complaints = Vec::new();
+        let ranks = SOURCES.iter().find_map(|source| {
+            let found = match source {
+                Source::File(file) => Self::read_files(sys, file, cpus),
+                Source::Kernel => Self::read_kernel(sys, cpus),
+                Source::Kinds => Self::read_kinds(sys, cpus),
+            };
+            found.unwrap_or_else(|error| {
+                complaints.push(error.to_string());
+                None
+            })
+        });
+        (ranks, complaints)
     }
 
-    /// One file per CPU. None if there are no such files, they make no sense or
-    /// make no difference.
-    fn read_files(devices: &Path, file: &str, cpus: &[usize]) -> Option<Self> {
-        let path = |cpu| -> PathBuf { devices.join(format!("system/cpu/cpu{cpu}/{file}")) };
+    /// One file per CPU.
+    fn read_files(sys: &Path, file: &str, cpus: &[usize]) -> Found {
+        let path = |cpu| -> PathBuf { sys.join(format!("devices/system/cpu/cpu{cpu}/{file}")) };
         let texts: Vec<_> = cpus
             .iter()
             .map(|&cpu| fs::read_to_string(path(cpu)))
             .collect();
         if texts.iter().all(Result::is_err) {
-            return None;
+            return Ok(None);
         }
-        let mut priorities = BTreeMap::new();
-        for (&cpu, text) in cpus.iter().zip(texts) {
-            match text.map(|text| text.trim().parse::<u32>()) {
-                Ok(Ok(priority @ 1..)) => priorities.insert(cpu, priority),
-                _ => {
-                    warn!("{file} of CPU {cpu} is no priority: not used for any CPU");
-                    return None;
-                }
-            };
-        }
-        Self::unless_equal(file, priorities)
+        let of_cpus = cpus.iter().copied().zip(texts);
+        Self::unless_nonsense(
+            file,
+            of_cpus.filter_map(|(cpu, text)| Some((cpu, text.ok()?))),
+            cpus,
+        )
+    }
+
+    /// One line per CPU, after a heading: its number and its priority.
+    fn read_kernel(sys: &Path, cpus: &[usize]) -> Found {
+        let Ok(text) = fs::read_to_string(sys.join("kernel/debug/x86").join(KERNEL)) else {
+            return Ok(None);
+        };
+        let of_cpus = text.lines().skip(1).filter_map(|line| {
+            let (cpu, priority) = line.split_once('\t')?;
+            Some((cpu.trim().parse().ok()?, priority.to_owned()))
+        });
+        Self::unless_nonsense(KERNEL, of_cpus, cpus)
+    }
+
+    /// The priorities of all `cpus`, if they are numbers of 1 or more.
+    fn unless_nonsense(
+        source: &str,
+        texts: impl Iterator<Item = (usize, String)>,
+        cpus: &[usize],
+    ) -> Found {
+        let texts: BTreeMap<usize, String> = texts.collect();
+        let priority = |&cpu: &usize| match texts.get(&cpu).map(|text| text.trim().parse()) {
+            Some(Ok(priority @ 1..)) => Ok((cpu, priority)),
+            _ => bail!("{source} of CPU {cpu} is no priority"),
+        };
+        let priorities = cpus.iter().map(priority).collect::<Result<_>>()?;
+        Ok(Self::unless_equal(source, priorities))
     }
 
     /// One list of CPUs per kind of core.
-    fn read_kinds(devices: &Path, cpus: &[usize]) -> Option<Self> {
+    fn read_kinds(sys: &Path, cpus: &[usize]) -> Found {
         let mut priorities = BTreeMap::new();
         for (file, priority) in KINDS {
-            let Ok(text) = fs::read_to_string(devices.join(file)) else {
+            let Ok(text) = fs::read_to_string(sys.join("devices").join(file)) else {
                 continue;
             };
-            for cpu in parse_cpus(text.trim()).ok()? {
-                priorities.insert(cpu, priority);
-            }
+            let kind = parse_cpus(text.trim()).with_context(|| format!("{file} is no list"))?;
+            priorities.extend(kind.into_iter().map(|cpu| (cpu, priority)));
         }
         priorities.retain(|cpu, _| cpus.contains(cpu));
-        if !priorities.is_empty() && priorities.len() < cpus.len() {
-            warn!("the lists cpu_core and cpu_atom leave out a CPU: not used for any CPU");
-            return None;
-        }
-        Self::unless_equal("cpu_core and cpu_atom", priorities)
+        ensure!(
+            priorities.is_empty() || priorities.len() == cpus.len(),
+            "the lists cpu_core and cpu_atom leave out a CPU"
+        );
+        Ok(Self::unless_equal("cpu_core and cpu_atom", priorities))
     }
 
     fn unless_equal(source: &str, priorities: BTreeMap<usize, u32>) -> Option<Self> {
@@ -204,6 +271,12 @@ pub fn parse(text: &str) -> Result<Asym, String> {
     Ok(Asym::Priorities(priorities))
 }
 
+/// The CPUs that the machine has, online or not.
+fn present(sys: &Path) -> Option<Vec<usize>> {
+    let list = fs::read_to_string(sys.join("devices/system/cpu/present")).ok()?;
+    parse_cpus(list.trim()).ok()
+}
+
 /// CPUs of a list such as 0-3,8.
 fn parse_cpus(list: &str) -> Result<Vec<usize>> {
     let mut cpus = Vec::new();
@@ -223,15 +296,40 @@ mod tests {
 
     const CPUS: [usize; 4] = [0, 1, 2, 3];
 
-    /// A /sys/devices that has `file` for each CPU with what `text` says.
-    fn devices(name: &str, file: &str, text: [&str; 4]) -> PathBuf {
-        let root = std::env::temp_dir().join(format!("heddle-ranks-{}-{name}", std::process::id()));
-        for (cpu, text) in text.iter().enumerate() {
-            let path = root.join(format!("system/cpu/cpu{cpu}/{file}"));
+    /// A /sys with files of its own, gone with the test.
+    struct Sys(PathBuf);
+
+    impl Sys {
+        fn new(name: &str) -> Self {
+            Self(std::env::temp_dir().join(format!("heddle-ranks-{}-{name}", std::process::id())))
+        }
+
+        fn with(self, file: impl AsRef<Path>, text: &str) -> Self {
+            let path = self.0.join(file);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, text).unwrap();
+            self
         }
-        root
+
+        /// `file` for each CPU with what `texts` say.
+        fn with_each(self, file: &str, texts: [&str; 4]) -> Self {
+            texts.iter().enumerate().fold(self, |sys, (cpu, text)| {
+                sys.with(format!("devices/system/cpu/cpu{cpu}/{file}"), text)
+            })
+        }
+
+        /// The priorities, without any complaint.
+        fn ranks(&self) -> Option<Ranks> {
+            let (ranks, complaints) = Ranks::read(&self.0, &CPUS);
+            assert!(complaints.is_empty(), "{complaints:?}");
+            ranks
+        }
+    }
+
+    impl Drop for Sys {
+        fn drop(&mut self) {
+            fs::remove_dir_all(&self.0).unwrap();
+        }
     }
 
     fn classes(ranks: &Ranks) -> [usize; 4] {
@@ -240,85 +338,121 @@ mod tests {
 
     #[test]
     fn priorities_are_read_and_make_classes() {
-        let root = devices(
-            "good",
-            "acpi_cppc/highest_perf",
-            ["68\n", "65\n", "42\n", "10\n"],
-        );
-        let ranks = Ranks::read(&root, &CPUS).unwrap();
+        let sys =
+            Sys::new("good").with_each("acpi_cppc/highest_perf", ["68\n", "65\n", "42\n", "10\n"]);
+        let ranks = sys.ranks().unwrap();
         assert_eq!(ranks.source, "acpi_cppc/highest_perf");
         assert_eq!(classes(&ranks), [0, 0, 1, 2]);
         assert_eq!(ranks.capacity(0), 1024);
         assert_eq!(ranks.capacity(2), 632);
-        fs::remove_dir_all(root).unwrap();
     }
 
     #[test]
     fn ranks_that_change_are_seen() {
         let file = "cpufreq/amd_pstate_prefcore_ranking";
-        let root = devices("change", file, ["236", "231", "226", "221"]);
-        let before = Ranks::read(&root, &CPUS);
-        assert_eq!(before, Ranks::read(&root, &CPUS));
-        let after = Ranks::read(
-            &devices("change", file, ["221", "231", "226", "236"]),
-            &CPUS,
-        );
+        let sys = Sys::new("change").with_each(file, ["236", "231", "226", "221"]);
+        let before = sys.ranks();
+        assert_eq!(before, sys.ranks());
+        let after = sys.with_each(file, ["221", "231", "226", "236"]).ranks();
         assert_ne!(before, after);
         assert!(after.unwrap().priority(3) > before.unwrap().priority(3));
-        fs::remove_dir_all(root).unwrap();
     }
 
     #[test]
-    fn nonsense_leaves_cpus_equal() {
-        for (name, text) in [
+    fn nonsense_leaves_cpus_equal_and_is_told_once() {
+        for (name, texts) in [
             ("zero", ["0", "0", "0", "0"]),
             ("negative", ["-1", "5", "5", "5"]),
             ("word", ["high", "5", "5", "5"]),
-            ("equal", ["7", "7", "7", "7"]),
+            ("empty", ["", "", "", ""]),
         ] {
-            let root = devices(name, "acpi_cppc/highest_perf", text);
-            assert_eq!(Ranks::read(&root, &CPUS), None, "{name}");
-            fs::remove_dir_all(root).unwrap();
+            let sys = Sys::new(name)
+                .with_each("acpi_cppc/highest_perf", texts)
+                .with_each("cpu_capacity", texts);
+            let (ranks, complaints) = Ranks::read(&sys.0, &CPUS);
+            assert_eq!(ranks, None, "{name}");
+            let expected = ["acpi_cppc/highest_perf", "cpu_capacity"];
+            assert_eq!(
+                complaints,
+                expected.map(|file| format!("{file} of CPU 0 is no priority"))
+            );
         }
+    }
+
+    #[test]
+    fn equal_priorities_make_no_difference_and_no_noise() {
+        let sys = Sys::new("equal").with_each("acpi_cppc/highest_perf", ["7", "7", "7", "7"]);
+        assert_eq!(sys.ranks(), None);
     }
 
     #[test]
     fn priorities_of_some_cpus_only_are_not_used() {
-        let root = devices("some", "cpu_capacity", ["9", "8", "7", "6"]);
-        assert_eq!(Ranks::read(&root, &[0, 1, 2, 3, 4]), None);
-        fs::remove_dir_all(root).unwrap();
+        let few = "CPU #\tPriority\n0\t9\n1\t8\n2\t7\n3\t6\n";
+        let sys = Sys::new("some")
+            .with_each("cpu_capacity", ["9", "8", "7", "6"])
+            .with(PathBuf::from("kernel/debug/x86").join(KERNEL), few)
+            .with("devices/cpu_core/cpus", "0-1\n")
+            .with("devices/cpu_atom/cpus", "2-3\n");
+        let (ranks, complaints) = Ranks::read(&sys.0, &[0, 1, 2, 3, 4]);
+        assert_eq!(ranks, None);
+        assert_eq!(
+            complaints,
+            [
+                "cpu_capacity of CPU 4 is no priority",
+                "sched_core_priority of CPU 4 is no priority",
+                "the lists cpu_core and cpu_atom leave out a CPU",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_worse_source_stands_in_for_a_nonsensical_one() {
+        let sys = Sys::new("fallback")
+            .with_each("acpi_cppc/highest_perf", ["0", "0", "0", "0"])
+            .with_each("cpu_capacity", ["1024", "1024", "600", "600"]);
+        let (ranks, complaints) = Ranks::read(&sys.0, &CPUS);
+        assert_eq!(ranks.unwrap().source, "cpu_capacity");
+        assert_eq!(complaints.len(), 1);
+    }
+
+    #[test]
+    fn what_the_kernel_goes_by_comes_before_kinds() {
+        // Also of CPUs that are not online, whose priority nobody has set.
+        let text = "CPU #\tPriority\n0\t203\n1\t135\n2\t196\n3\t135\n4\t0\n";
+        let sys = Sys::new("kernel")
+            .with(PathBuf::from("kernel/debug/x86").join(KERNEL), text)
+            .with("devices/cpu_core/cpus", "0-1\n")
+            .with("devices/cpu_atom/cpus", "2-3\n");
+        let ranks = sys.ranks().unwrap();
+        assert_eq!(ranks.source, KERNEL);
+        assert_eq!(classes(&ranks), [0, 1, 0, 1]);
     }
 
     #[test]
     fn kinds_come_before_frequencies() {
-        let root = devices(
-            "kinds",
-            "cpufreq/cpuinfo_max_freq",
-            ["50", "49", "48", "47"],
-        );
-        for (file, cpus) in [("cpu_core", "0-1\n"), ("cpu_atom", "2-3\n")] {
-            fs::create_dir_all(root.join(file)).unwrap();
-            fs::write(root.join(file).join("cpus"), cpus).unwrap();
-        }
-        let ranks = Ranks::read(&root, &CPUS).unwrap();
+        let sys = Sys::new("kinds")
+            .with_each("cpufreq/cpuinfo_max_freq", ["50", "49", "48", "47"])
+            .with("devices/cpu_core/cpus", "0-1\n")
+            .with("devices/cpu_atom/cpus", "2-3\n");
+        let ranks = sys.ranks().unwrap();
         assert_eq!(ranks.source, "cpu_core and cpu_atom");
         assert_eq!(classes(&ranks), [0, 0, 1, 1]);
-        fs::remove_dir_all(root).unwrap();
+    }
+
+    fn given(text: &str, present: &[usize], online: &[usize]) -> Result<Option<Ranks>, String> {
+        let Asym::Priorities(priorities) = parse(text)? else {
+            panic!("a list");
+        };
+        Ranks::given(&priorities, present, online).map_err(|error| error.to_string())
     }
 
     #[test]
     fn a_list_names_every_cpu_once() {
-        let given = |text: &str| match parse(text) {
-            Ok(asym) => Ranks::find(&asym, &CPUS).map_err(|error| error.to_string()),
-            Err(error) => Err(error),
-        };
-        let ranks = given("0-1:100,2,3:60").unwrap_err();
-        assert!(ranks.contains("`2`"), "{ranks}");
-        assert_eq!(
-            classes(&given("0-1:100,2-3:60").unwrap().unwrap()),
-            [0, 0, 1, 1]
-        );
-        assert_eq!(given("0-3:5"), Ok(None));
+        let refused = given("0-1:100,2,3:60", &CPUS, &CPUS).unwrap_err();
+        assert!(refused.contains("`2`"), "{refused}");
+        let ranks = given("0-1:100,2-3:60", &CPUS, &CPUS).unwrap().unwrap();
+        assert_eq!(classes(&ranks), [0, 0, 1, 1]);
+        assert_eq!(given("0-3:5", &CPUS, &CPUS), Ok(None));
         for bad in [
             "",
             "x",
@@ -330,8 +464,18 @@ mod tests {
             "0-2:1",
             "0-4:1",
         ] {
-            assert!(given(bad).is_err(), "{bad}");
+            assert!(given(bad, &CPUS, &CPUS).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn a_list_outlives_the_cpus_that_go_offline() {
+        let ranks = given("0:100,1-2:60,3:30", &CPUS, &[1, 2, 3])
+            .unwrap()
+            .unwrap();
+        assert_eq!([1, 2, 3].map(|cpu| ranks.class(cpu)), [0, 0, 1]);
+        assert_eq!(ranks.capacity(1), FULL_CAPACITY);
+        assert_eq!(given("0:100,1-3:60", &CPUS, &[1, 2, 3]), Ok(None));
     }
 
     #[test]

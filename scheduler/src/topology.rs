@@ -129,7 +129,7 @@ impl Topology {
     /// Are there ranks, and does the machine report others by now?
     pub fn ranks_changed(&self, asym: &Asym) -> bool {
         let ids: Vec<usize> = self.cpus.iter().map(|cpu| cpu.id).collect();
-        self.ranks.is_some() && Ranks::find(asym, &ids).is_ok_and(|now| now != self.ranks)
+        self.ranks.is_some() && Ranks::find_again(asym, &ids).is_ok_and(|now| now != self.ranks)
     }
 
     /// The CPUs of each LLC.
@@ -270,6 +270,98 @@ mod tests {
                     prop_assert_eq!(a.node.contains(&b.word), x.node == y.node);
                 }
             }
+        }
+    }
+
+    mod c {
+        #[link(name = "policy_shim", kind = "static")]
+        unsafe extern "C" {
+            pub safe fn shim_whole_cores(idle: u64, starts: u64, ends: u64) -> u64;
+            pub safe fn shim_bit_from(cpus: u64, start: u32) -> u32;
+        }
+    }
+
+    /// The core of each CPU: two fast cores with two threads each, 0 and 1, and two
+    /// slow ones. As on Intel's, with second threads last, mixed up, slow ones first.
+    const NUMBERINGS: [[usize; 6]; 4] = [
+        [0, 0, 1, 1, 2, 3],
+        [0, 1, 2, 3, 0, 1],
+        [2, 0, 3, 1, 0, 1],
+        [3, 1, 2, 0, 1, 0],
+    ];
+    const PRIORITIES: [u32; 4] = [97, 100, 58, 60];
+    const SLOW: usize = 2;
+
+    fn hybrid(cores: [usize; 6]) -> Topology {
+        let cpus = cores.iter().enumerate().map(|(id, &core)| Cpu {
+            id,
+            core,
+            llc: 0,
+            node: 0,
+        });
+        let priorities = cores
+            .iter()
+            .map(|&core| PRIORITIES[core])
+            .enumerate()
+            .collect();
+        let ids: Vec<usize> = (0..cores.len()).collect();
+        Topology::new(
+            cpus.collect(),
+            Ranks::given(&priorities, &ids, &ids).unwrap(),
+        )
+        .unwrap()
+    }
+
+    #[test]
+    fn cores_sit_together_from_the_fastest_on_however_cpus_are_numbered() {
+        for cores in NUMBERINGS {
+            let places = hybrid(cores).layout(32).unwrap().places;
+            let seated: Vec<_> = places.iter().map(|place| cores[place.cpu]).collect();
+            assert_eq!(seated, [1, 1, 0, 0, 3, 2], "{cores:?}");
+            for (seat, place) in places.iter().enumerate() {
+                assert_eq!((place.word, place.bit), (0, seat));
+                assert_eq!(place.class, usize::from(cores[place.cpu] >= SLOW));
+                let own = places.iter().filter(|p| cores[p.cpu] == cores[place.cpu]);
+                assert_eq!(place.core, own.map(|p| 1 << p.bit).sum::<u64>());
+            }
+        }
+    }
+
+    /// The order in which a search that starts at the first seat takes CPUs
+    /// (`claim_idle` in `src/bpf/idle.bpf.h`), in all states.
+    #[test]
+    fn fast_cores_are_chosen_then_slow_ones_then_second_threads() {
+        for (cores, busy) in NUMBERINGS
+            .iter()
+            .flat_map(|&n| (0..63u64).map(move |b| (n, b)))
+        {
+            let places = hybrid(cores).layout(32).unwrap().places;
+            let is_busy = |cpu: usize| busy >> cpu & 1 == 1;
+            let idle: u64 = places
+                .iter()
+                .filter(|p| !is_busy(p.cpu))
+                .map(|p| 1 << p.bit)
+                .sum();
+            let starts = places
+                .iter()
+                .fold(0, |bits, p| bits | (p.core & p.core.wrapping_neg()));
+            let ends = places.iter().fold(0, |bits, p| bits | 1 << p.core.ilog2());
+            let whole = c::shim_whole_cores(idle, starts, ends);
+            let bit = c::shim_bit_from(if whole == 0 { idle } else { whole }, 0);
+            let chosen = places[bit as usize].cpu;
+
+            let worth = |cpu: usize| {
+                let core = cores[cpu];
+                let shared = (0..6).any(|other| cores[other] == core && is_busy(other));
+                (!shared, PRIORITIES[core])
+            };
+            let best = (0..6)
+                .filter(|&cpu| !is_busy(cpu))
+                .map(worth)
+                .max()
+                .unwrap();
+            assert!(!is_busy(chosen));
+            assert_eq!(worth(chosen), best, "{cores:?}, {busy:#08b}");
         }
     }
 

@@ -3,7 +3,8 @@
 events      the tracepoints as columns; made by ringbuffer (the guest's) or by ftrace (text of any machine)
 timeline    who ran when and who waited when; affinity says where a task may run
 idle        wasted idle                  latency     wakeup to run
-missed      wakeups beside an idle CPU
+missed      wakeups beside an idle CPU   packing     tasks on worse cores than they could have
+steps       functions of time that they count with
 fluid       the ideal fair share         fairness    lag and share error against it
 switches    counts, migrations by distance
 cost        instructions in the scheduler per switch, and what recording costs

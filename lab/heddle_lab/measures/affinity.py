@@ -6,10 +6,13 @@ sched_setaffinity has no tracepoint that shows the mask, but a function probe ty
 
 import re
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
-from heddle_lab.measures.events import Events, Kind
+from heddle_lab.measures import steps
+from heddle_lab.measures.events import Events, Ints, Kind
+from heddle_lab.measures.steps import Steps
 
 EVENT = "heddle:affinity"
 
@@ -46,6 +49,19 @@ class Affinity:
                 break
             mask = then
         return mask
+
+    def by_mask(self, pid: Ints, start_ns: Ints, end_ns: Ints) -> dict[int, Steps]:
+        """Return for each mask how many of some tasks' intervals hold in which the task may run only there."""
+        bound = np.isin(pid, list(self.changes))
+        parts: dict[int, list[tuple[int, int]]] = {}
+        for task, begin, end in zip(pid[bound].tolist(), start_ns[bound].tolist(), end_ns[bound].tolist(), strict=True):
+            edges = [begin, *(time for time, _ in self.changes[task] if begin < time < end), end]
+            for left, right in pairwise(edges):
+                parts.setdefault(self.at(task, left), []).append((left, right))
+        found = {mask: steps.count(*np.array(spans, dtype=np.int64).T) for mask, spans in parts.items()}
+        free = steps.count(start_ns[~bound], end_ns[~bound])
+        found[self.everywhere] = steps.total([free, found.get(self.everywhere, steps.NOTHING)])
+        return {mask: function for mask, function in found.items() if mask and len(function[0])}
 
 
 def find(events: Events, start: dict[int, int] | None = None) -> Affinity:

@@ -9,21 +9,19 @@ counts from g after it went idle and a task from g after it began to wait, so th
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import maximum_bipartite_matching
 
+from heddle_lab.measures import steps
 from heddle_lab.measures.affinity import Affinity
 from heddle_lab.measures.events import Ints
+from heddle_lab.measures.steps import Steps
 from heddle_lab.measures.timeline import IDLE, Timeline
 
 GRACE_NS = 50_000
 """more than a wakeup takes on any machine here: two quanta of the clock and ten thousand instructions"""
-
-Steps = tuple[Ints, Ints]
-"""a step function that is 0 before its first time: times in order, and the change at each"""
 
 
 @dataclass(frozen=True)
@@ -50,13 +48,14 @@ def wasted_idle(timeline: Timeline, affinity: Affinity, grace_ns: int = 0) -> Wa
         grace_ns: how long a CPU must be idle and a task must wait before it counts.
     """
     runs = timeline.runs.take(timeline.runs.pid == IDLE)
-    idle = {cpu: _steps(runs.start_ns[rows] + grace_ns, runs.end_ns[rows]) for cpu, rows in _by(runs.cpu)}
-    waiting = _waiting_by_mask(timeline, affinity, grace_ns)
+    idle = {cpu: steps.count(runs.start_ns[rows] + grace_ns, runs.end_ns[rows]) for cpu, rows in _by(runs.cpu)}
+    waits = timeline.waits
+    waiting = affinity.by_mask(waits.pid, waits.start_ns + grace_ns, waits.end_ns)
     nodes = _nest(set(waiting))
     if nodes is None:
         wasted = _matched_exactly(idle, waiting)
     else:
-        wasted = sum(_integral(_matched(node, idle, waiting), timeline.end_ns) for node in nodes)
+        wasted = sum(steps.integral(_matched(node, idle, waiting), timeline.end_ns) for node in nodes)
     return WastedIdle(wasted, int((runs.end_ns - runs.start_ns).sum()), timeline.cpus * timeline.duration_ns)
 
 
@@ -65,47 +64,6 @@ def _by(keys: Ints) -> Iterator[tuple[int, Ints]]:
     order = np.argsort(keys, kind="stable")
     values, first = np.unique(keys[order], return_index=True)
     yield from zip(values.tolist(), np.split(order, first[1:]), strict=True)
-
-
-def _steps(start: Ints, end: Ints) -> Steps:
-    """Return how many of some intervals hold at a time; empty ones do not count."""
-    good = end > start
-    ones = np.ones(np.count_nonzero(good), dtype=np.int64)
-    return _sum([(start[good], ones), (end[good], -ones)])
-
-
-def _sum(parts: list[Steps]) -> Steps:
-    """Add step functions; several changes at one time become one."""
-    times = np.concatenate([part[0] for part in parts]) if parts else np.empty(0, dtype=np.int64)
-    changes = np.concatenate([part[1] for part in parts]) if parts else np.empty(0, dtype=np.int64)
-    unique, place = np.unique(times, return_inverse=True)
-    summed = np.bincount(place, weights=changes, minlength=len(unique)).astype(np.int64)
-    return unique[summed != 0], summed[summed != 0]
-
-
-def _integral(steps: Steps, end: int) -> int:
-    """Return the area below a step function."""
-    times, changes = steps
-    return int((np.cumsum(changes) * np.diff(times, append=end)).sum())
-
-
-def _waiting_by_mask(timeline: Timeline, affinity: Affinity, grace: int) -> dict[int, Steps]:
-    """Return for each mask how many tasks that may run only there wait."""
-    waits = timeline.waits
-    start = waits.start_ns + grace
-    bound = np.isin(waits.pid, list(affinity.changes))
-    parts: dict[int, list[tuple[int, int]]] = {}
-    for pid, begin, end in zip(
-        waits.pid[bound].tolist(), start[bound].tolist(), waits.end_ns[bound].tolist(), strict=True
-    ):
-        edges = [begin, *(time for time, _ in affinity.changes[pid] if begin < time < end), end]
-        for left, right in pairwise(edges):
-            parts.setdefault(affinity.at(pid, left), []).append((left, right))
-    by_mask = {mask: _steps(*np.array(list(zip(*spans, strict=True)), dtype=np.int64)) for mask, spans in parts.items()}
-    free = _steps(start[~bound], waits.end_ns[~bound])
-    everywhere = affinity.everywhere
-    by_mask[everywhere] = _sum([free, by_mask[everywhere]]) if everywhere in by_mask else free
-    return {mask: steps for mask, steps in by_mask.items() if mask and len(steps[0])}
 
 
 @dataclass(frozen=True)
@@ -135,10 +93,10 @@ def _matched(node: _Node, idle: dict[int, Steps], waiting: dict[int, Steps]) -> 
     lesser of its idle CPUs and of its own waiting tasks plus what the masks within it can match.
     """
     inner = [_matched(child, idle, waiting) for child in node.inner]
-    demand = _sum([waiting[node.mask], *inner])
-    supply = _sum([idle[cpu] for cpu in _cpus(node.mask) if cpu in idle])
+    demand = steps.total([waiting[node.mask], *inner])
+    supply = steps.total([idle[cpu] for cpu in _cpus(node.mask) if cpu in idle])
     times = np.union1d(demand[0], supply[0])
-    level = np.minimum(_level(demand, times), _level(supply, times))
+    level = np.minimum(steps.level(demand, times), steps.level(supply, times))
     return times, np.diff(level, prepend=0)
 
 
@@ -146,17 +104,11 @@ def _cpus(mask: int) -> list[int]:
     return [cpu for cpu in range(mask.bit_length()) if mask >> cpu & 1]
 
 
-def _level(steps: Steps, times: Ints) -> Ints:
-    """Return the value of a step function from each time on."""
-    total = np.concatenate([[0], np.cumsum(steps[1])])
-    return total[np.searchsorted(steps[0], times, side="right")]
-
-
 def _matched_exactly(idle: dict[int, Steps], waiting: dict[int, Steps]) -> int:
     """Return the wasted time with masks that overlap in any way: a matching for every state that occurs."""
     parts = [*idle.values(), *waiting.values()]
     times = np.unique(np.concatenate([part[0] for part in parts]))
-    states = np.stack([_level(part, times) for part in parts], axis=1)[:-1]
+    states = np.stack([steps.level(part, times) for part in parts], axis=1)[:-1]
     unique, which = np.unique(states, axis=0, return_inverse=True)
     spans = np.bincount(which.ravel(), weights=np.diff(times), minlength=len(unique))
     cpus, masks = list(idle), list(waiting)

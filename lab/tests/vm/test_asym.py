@@ -2,19 +2,26 @@
 
 import json
 
+import numpy as np
 import pytest
 
-from heddle_lab import machine
-from heddle_lab.job import Read, SchedulerCommand, SchedulerStart, SchedulerStop, Step, WaitStep, Write
+from heddle_lab import machine, tracing
+from heddle_lab.job import Read, SchedulerCommand, SchedulerStart, SchedulerStop, Sleep, Step, Trace, WaitStep, Write
+from heddle_lab.measures import affinity, packing
+from heddle_lab.measures.steps import Steps, count
+from heddle_lab.measures.timeline import IDLE, End, Timeline
 from heddle_lab.results import Results
-from tests.conftest import Boot
+from tests.conftest import Boot, Record
 from tests.vm.counting import PROGRAM, counted, counters
 
 HEDDLE = "scx_heddle"
 HYBRID = "alderlake-8p8e"
-FAST, SLOW = 8, 8
+MS = 1_000_000
 
 FOR_MS = 100
+
+MOVES_PER_S, BURST = 20, 4
+"""of running tasks, for each CPU: in the long run, and at once (asym.bpf.h)"""
 
 
 def hogs(number: int, name: str = "", *, background: bool = False) -> Step:
@@ -27,12 +34,38 @@ def work(results: Results, step: str) -> int:
     return sum(thread["iterations"] for thread in json.loads(results.step(step).stdout)["threads"])
 
 
-def ideal(number: int) -> float:
-    """The work of the best places: fast cores, then slow ones, then second threads; 1 is a fast core alone."""
-    box = machine.load(HYBRID)
-    slow = min(cpu.speed for cpu in box.layout()) / max(cpu.speed for cpu in box.layout())
-    second = 2 * box.clock.smt / 100 - 1
-    return min(number, FAST) + slow * min(max(number - FAST, 0), SLOW) + second * max(number - FAST - SLOW, 0)
+BOX = machine.load(HYBRID)
+IDEAL = packing.ideal_speeds(BOX.layout(), BOX.clock.smt) / 100
+"""the work of so many hogs on the best places; 1 is a fast core alone"""
+
+
+def traced(number: int, turn_ms: int, for_ms: int) -> list[Step]:
+    """Steps that tell what one hog does alone, and record hogs that compute and sleep in turn, each for `turn_ms`."""
+    argv = ["heddle-load", "spin", "--threads", str(number), "--for-ms", str(for_ms)]
+    argv += ["--run-ms", str(turn_ms), "--sleep-ms", str(turn_ms)]
+    probe = Write(path="/sys/kernel/tracing/dynamic_events", value=affinity.probe(BOX.cpus))
+    trace = Trace(events=list(tracing.EVENTS), format="raw", buffer_kb=4096)
+    return [hogs(1), Step(name="probe", action=probe), Step(name="turns", argv=argv, trace=trace)]
+
+
+def awake(results: Results, turn_ms: int) -> tuple[Steps, int]:
+    """How many hogs are in a turn of computing, and when that ends, ns."""
+    report = json.loads(results.step("turns").stdout)
+    turn, end = turn_ms * MS, report["length_ns"]
+    begins = np.concatenate([np.arange(thread["first_ns"], end, 2 * turn) for thread in report["threads"]])
+    return count(begins, np.minimum(begins + turn, end)), end
+
+
+def moves(line: Timeline) -> list[int]:
+    """How often each CPU gave or got a task that could go on, and did not have to make room for another."""
+    runs = line.runs
+    then_idle = np.append((np.diff(runs.cpu) == 0) & (runs.pid[1:] == IDLE), False)
+    gone = then_idle & np.isin(runs.end, [End.PREEMPTED, End.YIELDED])
+    order = np.lexsort((runs.start_ns, runs.pid))
+    order = order[runs.pid[order] != IDLE]
+    moved = gone[order][:-1] & (np.diff(runs.pid[order]) == 0) & (np.diff(runs.cpu[order]) != 0)
+    cpus = np.concatenate([runs.cpu[order][:-1][moved], runs.cpu[order][1:][moved]])
+    return list(np.bincount(cpus, minlength=line.cpus))
 
 
 def test_hogs_get_the_best_places_there_are(boot: Boot) -> None:
@@ -40,7 +73,7 @@ def test_hogs_get_the_best_places_there_are(boot: Boot) -> None:
     numbers = (1, 4, 8, 9, 12, 16, 17, 20, 24)
     results = boot(counted("hybrid", [], [*map(hogs, numbers)]), machine=HYBRID, sched=HEDDLE)
     alone = work(results.check(), "1 hogs")
-    got = {number: work(results, f"{number} hogs") / alone / ideal(number) for number in numbers}
+    got = {number: work(results, f"{number} hogs") / alone / IDEAL[number] for number in numbers}
     assert min(got.values()) > 0.97, got
     events = counters(results, "hybrid")
     moves = events["asym_moved"]
@@ -49,6 +82,29 @@ def test_hogs_get_the_best_places_there_are(boot: Boot) -> None:
     assert events["asym_sibling"] > 0
     assert 0 < moves <= events["asym_help"] + events["asym_flee"]
     assert moves < sum(numbers)  # nobody goes to and fro
+
+
+def test_hogs_that_come_and_go_keep_the_best_places(boot: Boot, record_property: Record) -> None:
+    """Twelve that sleep half of the time: now there are fewer of them than fast cores, now more."""
+    turn_ms = 50
+    results = boot(traced(12, turn_ms, for_ms=600), machine=HYBRID, sched=HEDDLE).check()
+    (times, changes), end = awake(results, turn_ms)
+    ideal = float((IDEAL[np.cumsum(changes)] * np.diff(times, append=end)).sum())
+    got = work(results, "turns") / (work(results, "1 hogs") / (FOR_MS * MS)) / ideal
+    events = tracing.events_of(results, "turns")
+    found = packing.misplaced(tracing.line_of(events, results), affinity.find(events), BOX.layout())
+    record_property("hogs that come and go", f"{got:.4f} of the ideal, misplaced {found.misplaced:.3%} of the time")
+    assert 0.95 < got < 1.005
+    assert found.misplaced < 0.005
+
+
+def test_running_tasks_move_so_often_and_no_more(boot: Boot, record_property: Record) -> None:
+    """Hogs that come and go so fast that a better CPU idles again and again."""
+    results = boot(traced(20, 8, for_ms=600), machine=HYBRID, sched=HEDDLE).check()
+    line = tracing.line_of(tracing.events_of(results, "turns"), results)
+    most = MOVES_PER_S * line.duration_ns / 1e9 + BURST
+    record_property("moves that a CPU took part in", f"{max(moves(line))} of {most:.1f}")
+    assert most / 2 < max(moves(line)) <= most
 
 
 def test_equal_cpus_know_of_no_ranks(boot: Boot) -> None:
@@ -95,6 +151,27 @@ def test_a_list_overrides_what_the_machine_says(boot: Boot) -> None:
     seen = [set(thread["cpus"]) for thread in threads]
     assert all(cpus & {2, 3} for cpus in seen)
     assert seen[0] | seen[1] >= {2, 3}
+
+
+def test_the_best_cpu_of_a_list_may_come_late_and_go(boot: Boot) -> None:
+    best, online = 2, "/sys/devices/system/cpu/cpu2/online"
+    better = SchedulerCommand(name="better", argv=[PROGRAM, "--asym", "0-1:50,2:100,3:50"])
+    steps = [
+        Step(name="stop", action=SchedulerStop()),
+        Step(name="off", action=Write(path=online, value="0")),
+        Step(name="start", action=SchedulerStart(scheduler=better)),
+        hogs(1, "before"),
+        Step(name="on", action=Write(path=online, value="1")),
+        Step(name="load anew", action=Sleep(ns=1_000 * MS)),
+        hogs(1, "with"),
+        Step(name="off again", action=Write(path=online, value="0")),
+        hogs(1, "after"),
+        Step(name="state", action=Read(path="/sys/kernel/sched_ext/state")),
+    ]
+    results = boot(steps, sched=HEDDLE).check()
+    seen = {name: json.loads(results.step(name).stdout)["threads"][0]["cpus"] for name in ("before", "with", "after")}
+    assert [best in cpus for cpus in seen.values()] == [False, True, False]
+    assert results.step("state").stdout.strip() == "enabled"
 
 
 @pytest.mark.parametrize(("fair", "share"), [("time", 0.25), ("work", 1 / 3)])

@@ -1,6 +1,7 @@
 //! CPU hogs: who gets how much of which CPU.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::sync::OnceLock;
 
 use anyhow::{Context, Result};
@@ -11,7 +12,10 @@ use nix::sys::resource::{UsageWho, getrusage};
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use crate::random::Random;
 use crate::{clock, team, work};
+
+const MS: u64 = 1_000_000;
 
 /// Instructions between two looks at the clock.
 const ITERATION: u64 = 10_000;
@@ -35,6 +39,16 @@ pub struct Options {
     /// Give each thread one of the CPUs to itself, dealt out likewise
     #[arg(long, requires = "cpus")]
     pin: bool,
+    /// Compute for so long, sleep for --sleep-ms, and so on; each thread begins at a time of its own within
+    /// the first such turn, ms of CLOCK_MONOTONIC [default: never sleep]
+    #[arg(long, requires = "sleep_ms", value_parser = value_parser!(u64).range(1..))]
+    run_ms: Option<u64>,
+    /// How long to sleep in each turn, ms
+    #[arg(long, requires = "run_ms", value_parser = value_parser!(u64).range(1..))]
+    sleep_ms: Option<u64>,
+    /// Decides when threads that take turns begin
+    #[arg(long, env = "HEDDLE_SEED", default_value_t = 1)]
+    seed: u64,
     /// How long, ms of CLOCK_MONOTONIC
     #[arg(long, value_parser = value_parser!(u64).range(1..))]
     for_ms: u64,
@@ -52,6 +66,8 @@ enum Policy {
 struct Hog {
     nice: i32,
     policy: Policy,
+    /// From the common start to its first run; every turn of its own length it runs again.
+    first_ns: u64,
     /// CPU time between the common start and the common end.
     cpu_ns: u64,
     /// Turns of 10,000 instructions.
@@ -68,7 +84,6 @@ struct Hog {
 /// A bad CPU list, a nice level or policy that the user may not have.
 pub fn run(options: &Options) -> Result<Value> {
     let cpus = options.cpus.as_deref().map(cpulist::parse).transpose()?;
-    let length_ns = options.for_ms * 1_000_000;
     let nice = |index: usize| options.nice[index % options.nice.len()];
     let policy = |index: usize| options.policy[index % options.policy.len()];
     let prepare = |index: usize| {
@@ -76,17 +91,60 @@ pub fn run(options: &Options) -> Result<Value> {
             let own = [cpus[index % cpus.len()]];
             cpulist::pin(if options.pin { &own } else { cpus })?;
         }
+        team::sharpen_timers()?;
         set_policy(policy(index), nice(index))
     };
+    let turns = Turns::new(options);
     let start = OnceLock::new(); // of the first that runs: who waits for its turn does not end later
     let hogs = team::run(options.threads as usize, prepare, |index| {
-        let end = start.get_or_init(clock::now) + length_ns;
+        let start = *start.get_or_init(clock::now);
+        let first_ns = Random::new(options.seed, index).below(turns.spread_ns);
         let before = preemptions()?;
-        let (cpu_ns, iterations, cpus) = spin(end);
-        let preempted = preemptions()? - before;
-        Ok(Hog { nice: nice(index), policy: policy(index), cpu_ns, iterations, preempted, cpus })
+        let mut spun = Spun::default();
+        let cpu_before = clock::thread_cpu_time();
+        for run in turns.runs(start, first_ns) {
+            clock::sleep_until(run.start);
+            spun.spin(run.end);
+        }
+        Ok(Hog {
+            nice: nice(index),
+            policy: policy(index),
+            first_ns,
+            cpu_ns: clock::thread_cpu_time() - cpu_before,
+            iterations: spun.iterations,
+            preempted: preemptions()? - before,
+            cpus: spun.cpus,
+        })
     })?;
-    Ok(json!({"length_ns": length_ns, "threads": hogs}))
+    Ok(json!({"length_ns": options.for_ms * MS, "threads": hogs}))
+}
+
+/// When hogs run.
+struct Turns {
+    run_ns: u64,
+    sleep_ns: u64,
+    /// Time over which the first runs are spread.
+    spread_ns: u64,
+    length_ns: u64,
+}
+
+impl Turns {
+    fn new(options: &Options) -> Self {
+        let length_ns = options.for_ms * MS;
+        match (options.run_ms, options.sleep_ms) {
+            (Some(run), Some(sleep)) => {
+                Self { run_ns: run * MS, sleep_ns: sleep * MS, spread_ns: (run + sleep) * MS, length_ns }
+            }
+            _ => Self { run_ns: length_ns, sleep_ns: 0, spread_ns: 0, length_ns },
+        }
+    }
+
+    /// The runs of a hog, cut off at the common end.
+    fn runs(&self, start: u64, first_ns: u64) -> impl Iterator<Item = Range<u64>> {
+        let end = start + self.length_ns;
+        let starts = (start + first_ns..end).step_by((self.run_ns + self.sleep_ns) as usize);
+        starts.map(move |at| at..end.min(at + self.run_ns))
+    }
 }
 
 /// Returns how often the calling thread lost its CPU while it wanted to run on.
@@ -94,22 +152,26 @@ fn preemptions() -> Result<i64> {
     Ok(getrusage(UsageWho::RUSAGE_THREAD).context("getrusage")?.involuntary_context_switches())
 }
 
-fn spin(end: u64) -> (u64, u64, BTreeSet<u32>) {
-    let before = clock::thread_cpu_time();
-    let mut iterations = 0;
-    let mut cpus = BTreeSet::new();
-    let mut last = u32::MAX;
-    while clock::now() < end {
-        work::execute(ITERATION);
-        iterations += 1;
-        // SAFETY: no arguments; the C library reads the CPU from its rseq area.
-        let cpu = unsafe { libc::sched_getcpu() }.cast_unsigned();
-        if cpu != last {
-            cpus.insert(cpu);
-            last = cpu;
+#[derive(Default)]
+struct Spun {
+    iterations: u64,
+    cpus: BTreeSet<u32>,
+}
+
+impl Spun {
+    fn spin(&mut self, end: u64) {
+        let mut last = u32::MAX;
+        while clock::now() < end {
+            work::execute(ITERATION);
+            self.iterations += 1;
+            // SAFETY: no arguments; the C library reads the CPU from its rseq area.
+            let cpu = unsafe { libc::sched_getcpu() }.cast_unsigned();
+            if cpu != last {
+                self.cpus.insert(cpu);
+                last = cpu;
+            }
         }
     }
-    (clock::thread_cpu_time() - before, iterations, cpus)
 }
 
 fn set_policy(policy: Policy, nice: i32) -> Result<()> {
@@ -126,4 +188,24 @@ fn set_policy(policy: Policy, nice: i32) -> Result<()> {
             .with_context(|| format!("nice {nice}"))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Turns;
+
+    #[test]
+    fn turns_follow_each_other_to_the_common_end() {
+        let turns = Turns { run_ns: 3, sleep_ns: 4, spread_ns: 7, length_ns: 16 };
+        let runs: Vec<_> = turns.runs(100, 5).collect();
+        assert_eq!(runs, [105..108, 112..115]);
+        assert_eq!(turns.runs(100, 0).last(), Some(114..116));
+    }
+
+    #[test]
+    fn who_never_sleeps_runs_from_start_to_end() {
+        let turns = Turns { run_ns: 16, sleep_ns: 0, spread_ns: 0, length_ns: 16 };
+        let mut runs = turns.runs(100, 0);
+        assert_eq!((runs.next(), runs.next()), (Some(100..116), None));
+    }
 }
