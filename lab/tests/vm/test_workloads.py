@@ -25,6 +25,7 @@ SMALL: dict[str, dict[str, Value]] = {
     "schbench": {"requests": 100},
     "stress-ng": {"ops": 100},
     "tbench": {"for_ms": 30},
+    "turns": {"run_ms": 5, "sleep_ms": 5, "for_ms": 30},
 }
 LARGE: dict[str, dict[str, Value]] = {
     "compile": {"units": 1.0, "hogs": 0.5},
