@@ -43,7 +43,7 @@ enum Source {
     /// A file in each CPU's folder in /sys/devices/system/cpu.
     File(&'static str),
     /// What the kernel's own asymmetric packing goes by on x86: a line for each
-    /// CPU that there may be. In debugfs, for root only, and since Linux 6.17.
+    /// CPU that there may be. In debugfs of recent kernels, for root only.
     Kernel,
     /// One list of CPUs per kind of core.
     Kinds,

@@ -204,9 +204,9 @@ def test_cpus_come_and_go_under_load_and_the_locks_are_held(boot: Boot, locking:
 @pytest.mark.stress
 def test_no_wakeup_stalls_on_many_cpus(boot: Boot) -> None:
     """Twice as many tasks as CPUs, all after one lock. The kernel ends a scheduler that lets a task wait too long."""
-    cpus = 64
-    trips = WAKES // 20 // cpus
-    argv = ["heddle-load", "pingpong", "--pairs", str(cpus), "--count", str(trips)]
+    pairs, wakes = 64, WAKES // 10
+    trips = wakes // 2 // pairs
+    argv = ["heddle-load", "pingpong", "--pairs", str(pairs), "--count", str(trips)]
     steps = [Step(name="load", argv=argv, timeout_ns=WAKES * MS), read("state", STATE)]
     results = boot(
         steps,

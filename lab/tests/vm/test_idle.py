@@ -16,13 +16,14 @@ pytestmark = pytest.mark.vm
 
 POLICIES = ("mask", "tick-mask", "scan", "builtin")
 MACHINE, CPUS, CORES, LLC_CPUS = "smp-16-2llc", 16, 8, 8
+SOCKETS, SOCKETS_CPUS, SOCKET_CPUS = "xeon-4s-192", 192, 48
 
 
 def schbench(name: str, load: float, requests: int = 600, cpus: int = CPUS, **fields: Any) -> Step:
     """Wakees that compute for 0.2 ms, and as many wakers as it takes to keep them busy."""
     argv = ["heddle-load", "schbench", "--load", str(load), "--cpus-online", str(cpus)]
     argv += ["--request-insns", "200000", "--think-us", "100", "--requests", str(requests)]
-    argv += ["--message-threads", str(-(-cpus // 48))]
+    argv += ["--message-threads", str(-(-cpus // SOCKET_CPUS))]
     return Step(name=name, argv=argv, **fields)
 
 
@@ -40,11 +41,11 @@ def dumped_cpus(results: Results) -> list[tuple[bool, bool]]:
 
 
 def in_first_node(results: Results, step: str) -> float:
-    """Return the part of the runs of heddle-load's tasks in a step that were on one of the first 48 CPUs of 192."""
+    """Return the part of the runs of heddle-load's tasks in a step that were on the first socket."""
     switches = results.trace("sched_switch", step)
     runs = [switch.cpu for switch in switches if switch.fields["next_comm"] == "heddle-load"]
     assert len(runs) >= 100
-    return sum(cpu < 48 for cpu in runs) / len(runs)
+    return sum(cpu < SOCKET_CPUS for cpu in runs) / len(runs)
 
 
 def ended_on_the_target(trace_text: str) -> float:
@@ -75,17 +76,16 @@ def test_each_policy_finds_idle_cpus_at_its_price(boot: Boot) -> None:
 
 def test_above_saturation_a_search_is_short_on_many_cpus(boot: Boot, record_property: Record) -> None:
     """With bits, however many CPUs are busy; without, every CPU of the LLC is looked at."""
-    cpus, llc_cpus = 192, 48
     parts = {
-        policy: counted(policy, ["--idle", policy], [schbench(policy, 1.25, requests=2000, cpus=cpus)])
+        policy: counted(policy, ["--idle", policy], [schbench(policy, 1.25, requests=2000, cpus=SOCKETS_CPUS)])
         for policy in ("mask", "scan")
     }
-    results = boot([step for part in parts.values() for step in part], machine="xeon-4s-192", sched=HEDDLE).check()
+    results = boot([step for part in parts.values() for step in part], machine=SOCKETS, sched=HEDDLE).check()
     got = {policy: counters(results, policy) for policy in parts}
     examined = {policy: count["idle_examined"] / count["idle_search"] for policy, count in got.items()}
-    record_property(f"CPUs examined per search on {cpus}, {boot.kernel}", examined)
+    record_property(f"CPUs examined per search on {SOCKETS_CPUS}, {boot.kernel}", examined)
     assert examined["mask"] <= 2
-    assert examined["scan"] >= llc_cpus
+    assert examined["scan"] >= SOCKET_CPUS
 
 
 def test_a_large_program_is_spread_over_the_nodes_and_a_small_one_stays(boot: Boot) -> None:
@@ -94,9 +94,9 @@ def test_a_large_program_is_spread_over_the_nodes_and_a_small_one_stays(boot: Bo
     pair = ["heddle-load", "pingpong", "--count", "200"]
     steps = [
         *(Step(name=f"pair {number}", argv=pair, trace=runs) for number in range(3)),
-        schbench("many", 0.5, requests=2000, cpus=192, trace=runs),
+        schbench("many", 0.5, requests=2000, cpus=SOCKETS_CPUS, trace=runs),
     ]
-    results = boot(steps, machine="xeon-4s-192", sched=HEDDLE).check()
+    results = boot(steps, machine=SOCKETS, sched=HEDDLE).check()
     on_first = {step: in_first_node(results, step) for step in ("many", "pair 0", "pair 1", "pair 2")}
     assert 0.2 < on_first["many"] < 0.4, on_first
     assert all(part < 0.05 or part > 0.95 for step, part in on_first.items() if step != "many"), on_first
