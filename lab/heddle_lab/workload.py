@@ -1,8 +1,11 @@
 """Workloads: programs to run in the guest and how their output becomes metrics."""
 
+import itertools
 import json
 import math
 import re
+from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -68,7 +71,8 @@ class Metric(Model):
     """its group, a number, in the first match in stdout; with `value`, all matches are there as `matches`"""
     value: str | None = None
     """expression over `elapsed_ns`, the parameters and `cpus`, and over `matches` if there is a regex,
-    else over the JSON object on stdout: `count * 1e9 / elapsed_ns`, `matches | sum`, `latency_ns.p50`"""
+    else over the JSON object on stdout: `count * 1e9 / elapsed_ns`, `matches | sum`, `latency_ns.p50`,
+    `histograms | percentile(99)` of objects from bucket to count"""
     scale: float = 1.0
     """multiplies the number so that it is in `unit`"""
     judged: bool | str = True
@@ -233,7 +237,28 @@ def _content(name: str) -> str:
     raise HeddleError(f"{name}: no such file")
 
 
+def _percentile(histograms: Iterable[dict[str, int]], percent: float) -> int:
+    """Return the smallest bucket such that at least `percent` % of all counts are in it or in smaller ones.
+
+    Args:
+        histograms: bucket, an integer, -> count; of several threads, say.
+
+    Raises:
+        ValueError: there are no counts.
+    """
+    counts: Counter[int] = Counter()
+    for histogram in histograms:
+        counts.update({int(bucket): count for bucket, count in histogram.items()})
+    if not counts:
+        raise ValueError("a percentile of no samples")
+    most = counts.total() * percent / 100
+    buckets = sorted(counts)
+    sums = itertools.accumulate(counts[bucket] for bucket in buckets)
+    return next(bucket for bucket, below in zip(buckets, sums, strict=True) if below >= most)
+
+
 _TEMPLATES = SandboxedEnvironment(undefined=jinja2.StrictUndefined, autoescape=False)
+_TEMPLATES.filters["percentile"] = _percentile
 _TEMPLATES.globals["content"] = _content
 
 

@@ -110,6 +110,20 @@ def test_metric_by_expression(expression: str, number: float) -> None:
     assert measure(make(metrics=[metric]), output) == {"m": number}
 
 
+@pytest.mark.parametrize(("percent", "bucket"), [(50, 2), (75, 10), (99, 300), (100, 300)])
+def test_metric_by_histograms(percent: int, bucket: int) -> None:
+    value = f"threads | percentile({percent})"
+    metric = {"name": "m", "step": "go", "unit": "ns", "better": "lower", "value": value}
+    output = '{"threads": [{"2": 3, "10": 1}, {"10": 2, "300": 1, "1": 1}, {}]}'
+    assert measure(make(metrics=[metric]), output) == {"m": bucket}
+
+
+def test_no_samples_are_no_percentile() -> None:
+    metric = {"name": "m", "step": "go", "unit": "ns", "better": "lower", "value": "threads | percentile(99)"}
+    with pytest.raises(HeddleError, match="metric 'm': no number"):
+        measure(make(metrics=[metric]), '{"threads": [{}]}')
+
+
 @pytest.mark.parametrize(
     ("expression", "number"),
     [("matches | sum", 12), ("matches | max * count", 21), ("1e9 * count / elapsed_ns", 3e9 / 7)],

@@ -396,8 +396,8 @@ fn lay_out(open: &mut OpenBpfSkel<'_>, topology: &Topology, options: &Options) -
         };
         cpu_at[place.word * CPUS_PER_WORD + place.bit] = place.cpu as u16;
         let word = &mut words[place.word];
-        word.core_starts |= place.core & place.core.wrapping_neg();
-        word.core_ends |= 1 << place.core.ilog2();
+        word.core_starts |= place.core_start();
+        word.core_ends |= place.core_end();
         word.nr_cpus += 1;
         let by_class: &mut [u64; NR_CLASSES] = &mut word.slower;
         for slower in &mut by_class[..place.class] {

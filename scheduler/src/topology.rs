@@ -71,6 +71,18 @@ pub struct Place {
     pub node_wakeqs: Range<usize>,
 }
 
+impl Place {
+    /// The first thread of its core, as a bit of its word.
+    pub fn core_start(&self) -> u64 {
+        self.core & self.core.wrapping_neg()
+    }
+
+    /// The last thread of its core, as a bit of its word.
+    pub fn core_end(&self) -> u64 {
+        1 << self.core.ilog2()
+    }
+}
+
 /// The place of every CPU.
 #[derive(Clone, Debug)]
 pub struct Layout {
@@ -342,10 +354,8 @@ mod tests {
                 .filter(|p| !is_busy(p.cpu))
                 .map(|p| 1 << p.bit)
                 .sum();
-            let starts = places
-                .iter()
-                .fold(0, |bits, p| bits | (p.core & p.core.wrapping_neg()));
-            let ends = places.iter().fold(0, |bits, p| bits | 1 << p.core.ilog2());
+            let starts = places.iter().fold(0, |bits, p| bits | p.core_start());
+            let ends = places.iter().fold(0, |bits, p| bits | p.core_end());
             let whole = c::shim_whole_cores(idle, starts, ends);
             let bit = c::shim_bit_from(if whole == 0 { idle } else { whole }, 0);
             let chosen = places[bit as usize].cpu;

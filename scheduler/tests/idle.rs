@@ -11,7 +11,6 @@ use proptest::prelude::*;
 mod c {
     #[link(name = "policy_shim", kind = "static")]
     unsafe extern "C" {
-        pub safe fn shim_bits_set(bits: u64) -> u32;
         pub safe fn shim_bit_from(cpus: u64, start: u32) -> u32;
         pub safe fn shim_whole_cores(idle: u64, starts: u64, ends: u64) -> u64;
     }
@@ -53,11 +52,6 @@ proptest! {
             .map(|core| 1u64 << (core.0 + core.1 - 1))
             .sum::<u64>();
         prop_assert_eq!(shim_whole_cores(idle & seated, starts, ends), expected);
-    }
-
-    #[test]
-    fn bits_are_counted(bits: u64) {
-        prop_assert_eq!(shim_bits_set(bits), bits.count_ones());
     }
 
     #[test]

@@ -58,7 +58,6 @@ EXPORT(bool, worth_exchanging, (u64 prev, u64 waiter, u64 threshold),
 EXPORT(bool, wakeup_preempts,
        (const struct contender *wakee, const struct contender *curr, u64 gran),
        (wakee, curr, gran))
-EXPORT(u32, bits_set, (u64 bits), (bits))
 EXPORT(u64, starts_left, (u64 recent, u64 ns), (recent, ns))
 EXPORT(s64, node_room, (u32 idle_cores, u64 starts), (idle_cores, starts))
 EXPORT(s64, node_margin, (u32 cpus), (cpus))

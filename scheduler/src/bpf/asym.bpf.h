@@ -192,9 +192,24 @@ __noinline int asym_help_others(u32 cpu)
 	return 0;
 }
 
+/* Of @cpus of @word, those that may take part in a move. */
+static __always_inline u64 asym_rested_of(u64 cpus, u32 word, u64 now)
+{
+	u64 left = cpus;
+
+	while (left && can_loop) {
+		u32 bit = __builtin_ctzll(left);
+
+		left &= left - 1;
+		if (!asym_rested(cpu_at_place(word, bit), now))
+			cpus &= ~(1ULL << (bit & 63));
+	}
+	return cpus;
+}
+
 /* A better CPU for @p, which runs on @cpu, claimed; or negative. */
 __noinline s32 asym_claim_better(const struct task_struct *p __arg_trusted,
-				 u32 cpu)
+				 u32 cpu, u64 now)
 {
 	const volatile struct cpu_place *at = place_of(cpu);
 	bool shared = siblings_busy(at);
@@ -208,6 +223,7 @@ __noinline s32 asym_claim_better(const struct task_struct *p __arg_trusted,
 		if (!shared)
 			cores &= at->class ? ~slower_than(word, at->class - 1)
 					   : 0;
+		cores = asym_rested_of(cores, word, now);
 		better = claim_one_of(p, cores, word, 0, SOUGHT_CORE);
 		if (better >= 0)
 			break;
@@ -223,7 +239,7 @@ static __always_inline void asym_tick(u32 cpu, struct task_struct *p)
 
 	if (!asym_sees_busy() || !asym_may_give(cpu, now))
 		return;
-	to = asym_claim_better(p, cpu);
+	to = asym_claim_better(p, cpu, now);
 	if (to < 0)
 		return;
 	if (!asym_ask(cpu, to, now)) {

@@ -198,7 +198,7 @@ static __always_inline u32 idle_cores_of(u32 word)
 	const volatile struct word_layout *layout = word_layout_of(word);
 	u64 idle = word_read(word_in(idle_words, word));
 
-	return bits_set(
+	return __builtin_popcountll(
 		whole_cores(idle, layout->core_starts, layout->core_ends));
 }
 

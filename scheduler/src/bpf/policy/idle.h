@@ -27,12 +27,3 @@ static inline u64 whole_cores(u64 cpus, u64 starts, u64 ends)
 {
 	return ((cpus & ~ends) + starts) & cpus & ends;
 }
-
-/* How many of @bits are set: sums of 2, 4, 8 bits side by side, then of all. */
-static inline u32 bits_set(u64 bits)
-{
-	bits -= bits >> 1 & 0x5555555555555555;
-	bits = (bits & 0x3333333333333333) + (bits >> 2 & 0x3333333333333333);
-	bits = (bits + (bits >> 4)) & 0x0f0f0f0f0f0f0f0f;
-	return bits * 0x0101010101010101 >> 56;
-}
