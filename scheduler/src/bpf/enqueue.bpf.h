@@ -30,23 +30,16 @@ static __always_inline void insert_local(struct task_struct *p, u64 dsq_id,
 	scx_bpf_dsq_insert(p, dsq_id, slice_ns, enq_flags);
 }
 
-static __always_inline bool preempts_curr(const struct task_struct *p, u64 inv,
-					  u64 vt, const struct cpu_ctx *c,
-					  u64 curr_vt)
+static __always_inline bool preempts_curr(const struct contender *wakee,
+					  const struct cpu_ctx *c, u64 curr_vt)
 {
-	struct contender wakee = {
-		.vt = vt,
-		.inv = inv,
-		.idle = task_is_idle(p),
-		.batch = p->policy == SCHED_BATCH,
-	};
 	struct contender curr = {
 		.vt = curr_vt,
 		.idle = c->curr_idle,
 	};
 
 	return c->running &&
-	       wakeup_preempts(&wakee, &curr, wakeup_granularity_ns);
+	       wakeup_preempts(wakee, &curr, wakeup_granularity_ns);
 }
 
 /*
@@ -58,18 +51,20 @@ static __always_inline bool enqueue_wakee(struct task_struct *p, u32 cpu,
 					  u64 enq_flags)
 {
 	u64 curr_vt = curr_vt_at(cpu, c, scx_bpf_now());
-	u64 clock = c->clock, inv = task_inv(p);
+	struct contender wakee = {
+		.inv = task_inv(p),
+		.idle = task_is_idle(p),
+		.batch = p->policy == SCHED_BATCH,
+	};
 
-	/* With nobody waiting, the clock is where the running task is. */
-	if (c->running && !c->nr_queued)
-		clock = vt_max(clock, curr_vt);
-	*vt = wakee_vt(p, inv, cpu, c, clock);
+	*vt = wakee_vt(p, wakee.inv, cpu, c, curr_vt);
+	wakee.vt = *vt;
 
 	/*
 	 * One at a time: the running task may go on to wake a hundred others
 	 * before it lets go, and past the queue nobody could pull them.
 	 */
-	if (!c->local_pending && preempts_curr(p, inv, *vt, c, curr_vt)) {
+	if (!c->local_pending && preempts_curr(&wakee, c, curr_vt)) {
 		c->local_pending = true;
 		insert_local(p, SCX_DSQ_LOCAL, cpu, *vt,
 			     enq_flags | SCX_ENQ_PREEMPT);

@@ -125,14 +125,28 @@ static __always_inline u64 task_vt_on(const struct task_struct *p, u32 cpu,
 	return frame_of(from, vt_of_key(key)) + c->offset;
 }
 
-/* Where a @p that slept, of inverse weight @inv, enters the queue of @cpu. */
+/*
+ * Where a @p that slept, of inverse weight @inv, enters the queue of @cpu, whose
+ * running task, if any, is at @curr_vt. A sleeper with credit does not wait for
+ * a hog, however much that one is owed.
+ */
 static __always_inline u64 wakee_vt(const struct task_struct *p, u64 inv,
-				    u32 cpu, struct cpu_ctx *c, u64 clock)
+				    u32 cpu, struct cpu_ctx *c, u64 curr_vt)
 {
+	u64 key = p->scx.dsq_vtime, clock = c->clock, others;
 	u64 slice_vt = vt_delta(slice_ns, inv);
+	u64 credit_vt = task_credit_vt(p, slice_vt);
+	u64 credit = lag_credit(vt_of_key(key), cpu_ctx(cpu_of_key(key))->clock,
+				credit_vt);
+	u64 vt;
 
-	return lag_clamp(task_vt_on(p, cpu, c, clock), clock,
-			 task_credit_vt(p, slice_vt), slice_vt);
+	/* With nobody waiting, the clock is where the running task is. */
+	if (c->running && !c->nr_queued)
+		clock = vt_max(clock, curr_vt);
+	others = c->running && c->curr_hog ? vt_min(clock, curr_vt) : clock;
+	vt = lag_clamp(task_vt_on(p, cpu, c, clock), clock, credit_vt,
+		       slice_vt);
+	return lag_among(vt, others, credit);
 }
 
 /* Where a @p that was runnable all the time enters the queue of @cpu. */
@@ -200,6 +214,8 @@ static __always_inline void runq_start(struct task_struct *p)
 	runq_rebase(c, p, vt);
 	idle_note_running(cpu, c, idle);
 	c->curr_idle = idle;
+	c->curr_hog = computes_long(p->se.sum_exec_runtime, p->nvcsw,
+				    wakeup_granularity_ns);
 	c->curr_pinned = p->nr_cpus_allowed == 1;
 	c->running = true;
 	c->local_pending = false;

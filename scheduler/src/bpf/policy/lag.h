@@ -57,6 +57,31 @@ static inline u64 lag_floor(u64 vt, u64 clock, u64 slice_vt, u64 lightest_vt)
 	return vt_max(vt, clock - credit);
 }
 
+/* The credit of a task that is at @vt by @clock, of up to @most. */
+static inline u64 lag_credit(u64 vt, u64 clock, u64 most)
+{
+	u64 credit = vt_before(vt, clock) ? clock - vt : 0;
+
+	return credit < most ? credit : most;
+}
+
+/*
+ * Where a task that slept, and would enter at @vt, enters instead among @others.
+ * It has @credit by the clock that it slept by. Those here may be behind it all
+ * the same: they waited elsewhere, or their CPU is behind in the shared frame.
+ * They are owed that, but not by one that slept: it has its credit with respect
+ * to them. In steps of its credit, so that a task which hardly slept is not put
+ * ahead of those that waited.
+ */
+static inline u64 lag_among(u64 vt, u64 others, u64 credit)
+{
+	u64 ahead = others - credit;
+
+	if (!vt_before(ahead, vt))
+		return vt;
+	return vt_max(ahead, vt - LAG_WAITING_SLICES * credit);
+}
+
 /*
  * Virtual time, from @vt on, behind all whom lag_clamp() admits whose slice is
  * @slice_vt.

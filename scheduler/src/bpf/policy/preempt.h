@@ -34,6 +34,16 @@ static inline bool wakeup_preempts(const struct contender *wakee,
 	return vt_before(wakee->vt + vt_delta(gran_ns, wakee->inv), curr->vt);
 }
 
+/*
+ * A hog: a task that ran @run_ns and slept @sleeps times in its life, and so on
+ * average runs longer than @gran_ns at a time. Others would take turns at
+ * preempting each other.
+ */
+static inline bool computes_long(u64 run_ns, u64 sleeps, u64 gran_ns)
+{
+	return run_ns > sleeps * gran_ns;
+}
+
 /* Does the running task keep the CPU before the first in the queue? */
 static inline bool keeps_running(u64 prev_vt, u64 head_vt)
 {
