@@ -242,6 +242,7 @@ def _percentile(histograms: Iterable[dict[str, int]], percent: float) -> int:
 
     Args:
         histograms: bucket, an integer, -> count; of several threads, say.
+        percent: 0..100.
 
     Raises:
         ValueError: there are no counts.

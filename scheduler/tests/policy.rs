@@ -17,6 +17,7 @@ const VT_SHIFT: u32 = 10;
 const VT_STEP_MAX: u64 = 1 << 62;
 const MAX_CPUS: u32 = 1 << VT_SHIFT;
 const CREDIT_SLICES: u64 = 1;
+const WAITING_SLICES: u64 = 4;
 const DEBT_SLICES: u64 = 2;
 const MS: u64 = 1_000_000;
 /// A slice in virtual time that keeps all lags far below half the range.
@@ -57,6 +58,9 @@ mod c {
         pub safe fn shim_vt_of_key(key: u64) -> u64;
         pub safe fn shim_cpu_of_key(key: u64) -> u32;
         pub safe fn shim_lag_clamp(vt: u64, clock: u64, credit_vt: u64, slice_vt: u64) -> u64;
+        pub safe fn shim_lag_credit(vt: u64, clock: u64, most: u64) -> u64;
+        pub safe fn shim_lag_among(vt: u64, others: u64, credit: u64) -> u64;
+        pub safe fn shim_computes_long(run_ns: u64, sleeps: u64, gran_ns: u64) -> bool;
         pub safe fn shim_lag_behind_wakees(vt: u64, clock: u64, slice_vt: u64) -> u64;
         pub safe fn shim_group_scale(parent: u64, load: u64, weight: u64) -> u64;
         pub safe fn shim_hot_scale(scale: u64) -> u64;
@@ -323,6 +327,33 @@ mod lag {
         }
 
         #[test]
+        fn credit_is_what_the_clock_is_ahead(
+            vt in any_vt(), behind in -(1i64 << 60)..(1 << 60), most in 0..SLICE_VT_MAX
+        ) {
+            let credit = shim_lag_credit(vt, vt.wrapping_add_signed(behind), most);
+            prop_assert_eq!(credit, (behind.max(0) as u64).min(most));
+        }
+
+        #[test]
+        fn among_others_a_sleeper_has_its_credit_or_is_where_it_was(
+            vt in any_vt(), behind in -(1i64 << 60)..(1 << 60), credit in 0..SLICE_VT_MAX
+        ) {
+            let others = vt.wrapping_add_signed(-behind);
+            let placed = shim_lag_among(vt, others, credit);
+            let gained = ahead(vt, placed);
+            // Never worse off, never ahead of them by more than its credit.
+            prop_assert!(gained >= 0);
+            prop_assert!(gained <= (WAITING_SLICES * credit) as i64);
+            prop_assert!(gained == 0 || ahead(others, placed) <= credit as i64);
+            prop_assert!(gained == (WAITING_SLICES * credit) as i64 || ahead(others, placed) >= credit as i64);
+        }
+
+        #[test]
+        fn without_credit_nobody_is_put_ahead(vt in any_vt(), others in any_vt()) {
+            prop_assert_eq!(shim_lag_among(vt, others, 0), vt);
+        }
+
+        #[test]
         fn of_the_idle_policy_is_behind_all_that_wake_up(
             clock in any_vt(), slice in 0..SLICE_VT_MAX,
             idle in -(1i64 << 60)..(1 << 60), wakee in -(1i64 << 60)..(1 << 60)
@@ -582,6 +613,12 @@ mod decisions {
                 shim_wakeup_preempts(&wakee, &curr, MS)
             };
             prop_assert!(wakes(a.max(b)) || !wakes(a.min(b)));
+        }
+
+        #[test]
+        fn a_hog_runs_long_on_average(sleeps in 1u64..1 << 20, mean in 0..100 * MS, gran in 0..100 * MS) {
+            prop_assert_eq!(shim_computes_long(sleeps * mean, sleeps, gran), mean > gran);
+            prop_assert!(shim_computes_long(mean + 1, 0, gran));
         }
 
         #[test]

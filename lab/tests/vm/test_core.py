@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from heddle_lab import machine, workload
 from heddle_lab.job import (
     KillScheduler,
     KillStep,
@@ -125,6 +126,19 @@ def test_a_waker_of_a_hundred_keeps_none_for_itself(boot: Boot) -> None:
     ]
     results = boot(steps, machine="smp-8-2llc", sched=HEDDLE).check()
     assert results.step("heddle").elapsed_ns < 1.25 * results.step("eevdf").elapsed_ns
+
+
+def test_sleepers_do_not_wait_for_hogs(boot: Boot, record_property: Record) -> None:
+    """Three hogs for two CPUs, whatever the CPUs owe each other: of a thousand wakeups no more than one waits."""
+    load = workload.load("cyclictest")
+    params = load.parameters({"load": 1.5, "timers": 20.0, "interval_us": 10_000, "loops": 60})
+    box = machine.load("smp-4")
+    p999 = {}
+    for sched in ("eevdf", HEDDLE):
+        results = boot(load.job_steps(params, box, seed=1), machine=box.name, sched=sched).check()
+        p999[sched] = load.measure(results, params, box)["wakeup_latency_ns.p999"]
+    record_property(f"p99.9 of wakeups beside hogs on {boot.kernel}, ns", p999)
+    assert p999[HEDDLE] < 0.2 * p999["eevdf"]
 
 
 def hotplug_storm(times: int) -> Step:

@@ -13,6 +13,7 @@ from heddle_lab.job import SchedulerStop, Sleep, Step, Trace
 from heddle_lab.measures.timeline import SKEW_NS
 from tests.conftest import Boot, Record
 from tests.vm.counting import PROGRAM, WAKES, counted, counters
+from tests.vm.loads import schbench
 from tests.vm.test_core import (
     HEDDLE,
     MS,
@@ -253,10 +254,12 @@ def test_variable_locking_takes_the_lock_half_as_often_and_for_half_as_long(
 def test_no_idle_cpu_is_woken_for_a_task_that_sleeps(boot: Boot) -> None:
     """At half load: by the old rule most CPUs that are woken idle again."""
     rules = ("table", "next-not-prev")
-    argv = ["heddle-load", "schbench", "--load", "0.5", "--cpus-online", str(CPUS)]
-    argv += ["--request-insns", "200000", "--think-us", "100", "--requests", "1000"]
     parts = {
-        rule: counted(rule, ["--runq", "global", "--resched-idle", rule, "--schedstat"], [Step(name=rule, argv=argv)])
+        rule: counted(
+            rule,
+            ["--runq", "global", "--resched-idle", rule, "--schedstat"],
+            [schbench(rule, 0.5, CPUS, requests=1000)],
+        )
         for rule in rules
     }
     results = boot([step for part in parts.values() for step in part], machine=MACHINE, sched=HEDDLE).check()

@@ -2,7 +2,6 @@
 
 import json
 import re
-from typing import Any
 
 import pytest
 
@@ -10,6 +9,7 @@ from heddle_lab.job import SchedulerCommand, SchedulerStart, SchedulerStop, Step
 from heddle_lab.results import Results
 from tests.conftest import Boot, Record
 from tests.vm.counting import PROGRAM, counted, counters
+from tests.vm.loads import schbench
 from tests.vm.test_core import HEDDLE, STATE, cpu_ns, read, sleep, spin, write
 
 pytestmark = pytest.mark.vm
@@ -17,14 +17,6 @@ pytestmark = pytest.mark.vm
 POLICIES = ("mask", "tick-mask", "scan", "builtin")
 MACHINE, CPUS, CORES, LLC_CPUS = "smp-16-2llc", 16, 8, 8
 SOCKETS, SOCKETS_CPUS, SOCKET_CPUS = "xeon-4s-192", 192, 48
-
-
-def schbench(name: str, load: float, requests: int = 600, cpus: int = CPUS, **fields: Any) -> Step:
-    """Wakees that compute for 0.2 ms, and as many wakers as it takes to keep them busy."""
-    argv = ["heddle-load", "schbench", "--load", str(load), "--cpus-online", str(cpus)]
-    argv += ["--request-insns", "200000", "--think-us", "100", "--requests", str(requests)]
-    argv += ["--message-threads", str(-(-cpus // SOCKET_CPUS))]
-    return Step(name=name, argv=argv, **fields)
 
 
 def dump(name: str) -> Step:
@@ -56,7 +48,7 @@ def ended_on_the_target(trace_text: str) -> float:
 
 
 def test_each_policy_finds_idle_cpus_at_its_price(boot: Boot) -> None:
-    parts = {policy: counted(policy, ["--idle", policy], [schbench(policy, 0.5)]) for policy in POLICIES}
+    parts = {policy: counted(policy, ["--idle", policy], [schbench(policy, 0.5, CPUS)]) for policy in POLICIES}
     results = boot([step for part in parts.values() for step in part], machine=MACHINE, sched=HEDDLE).check()
     got = {policy: counters(results, policy) for policy in POLICIES}
     for policy in ("mask", "tick-mask", "scan"):
@@ -77,7 +69,7 @@ def test_each_policy_finds_idle_cpus_at_its_price(boot: Boot) -> None:
 def test_above_saturation_a_search_is_short_on_many_cpus(boot: Boot, record_property: Record) -> None:
     """With bits, however many CPUs are busy; without, every CPU of the LLC is looked at."""
     parts = {
-        policy: counted(policy, ["--idle", policy], [schbench(policy, 1.25, requests=2000, cpus=SOCKETS_CPUS)])
+        policy: counted(policy, ["--idle", policy], [schbench(policy, 1.25, SOCKETS_CPUS, requests=2000)])
         for policy in ("mask", "scan")
     }
     results = boot([step for part in parts.values() for step in part], machine=SOCKETS, sched=HEDDLE).check()
@@ -94,7 +86,7 @@ def test_a_large_program_is_spread_over_the_nodes_and_a_small_one_stays(boot: Bo
     pair = ["heddle-load", "pingpong", "--count", "200"]
     steps = [
         *(Step(name=f"pair {number}", argv=pair, trace=runs) for number in range(3)),
-        schbench("many", 0.5, requests=2000, cpus=SOCKETS_CPUS, trace=runs),
+        schbench("many", 0.5, SOCKETS_CPUS, requests=2000, trace=runs),
     ]
     results = boot(steps, machine=SOCKETS, sched=HEDDLE).check()
     on_first = {step: in_first_node(results, step) for step in ("many", "pair 0", "pair 1", "pair 2")}
@@ -122,7 +114,7 @@ def test_when_all_is_quiet_the_mask_is_the_set_of_idle_cpus(boot: Boot) -> None:
     """After a load with wakeups, preemption and CPUs that come and go, every idle CPU can be claimed, no other."""
     online = "echo {} > /sys/devices/system/cpu/cpu5/online"
     load = [
-        schbench("load", 1.25, background=True),
+        schbench("load", 1.25, CPUS, background=True),
         Step(name="hotplug", argv=["bash", "-c", f"{online.format(0)}; {online.format(1)}"]),
         Step(name="messages", argv=["hackbench", "-g", "2", "-f", "4", "-l", "100"]),
     ]
@@ -158,7 +150,7 @@ def test_idle_cores_come_before_idle_siblings_and_sched_idle_tasks_give_way(boot
     lowly = spin("lowly", "--threads", str(CPUS), "--policy", "idle", for_ms=10_000, background=True)
     steps = [
         *(spin(name, "--threads", str(CORES - 2), for_ms=50) for name in rounds),
-        *counted("lowly", [], [lowly, schbench("wakees", 0.5)]),
+        *counted("lowly", [], [lowly, schbench("wakees", 0.5, CPUS)]),
     ]
     results = boot(steps, machine=MACHINE, sched=HEDDLE).check()
     works = [[hog["iterations"] for hog in json.loads(results.step(name).stdout)["threads"]] for name in rounds]

@@ -1,7 +1,6 @@
 """The shared wake queue: who is offered, who takes them, and that nothing is lost."""
 
 import json
-from typing import Any
 
 import pytest
 
@@ -11,6 +10,7 @@ from heddle_lab.measures import affinity, idle, missed
 from heddle_lab.measures.timeline import IDLE, Cause, Timeline
 from tests.conftest import Boot, Record
 from tests.vm.counting import INTERVAL_S, WAKES, counted, counters
+from tests.vm.loads import schbench
 from tests.vm.test_core import HEDDLE, MS, STATE, read, spin, wait
 
 pytestmark = pytest.mark.vm
@@ -19,13 +19,6 @@ MACHINE, CPUS = "smp-8-2llc", 8
 RING_SLOTS = 64
 DROPPED = ("wakeq_gone", "wakeq_stale", "wakeq_barred")
 TAKEN = ("wakeq_pulled", "wakeq_stolen")
-
-
-def schbench(name: str, load: float, requests: int, **fields: Any) -> Step:
-    """Wakees that compute for 0.2 ms."""
-    argv = ["heddle-load", "schbench", "--load", str(load), "--cpus-online", str(CPUS)]
-    argv += ["--request-insns", "200000", "--think-us", "100", "--requests", str(requests)]
-    return Step(name=name, argv=argv, **fields)
 
 
 def assert_accounted_for(got: dict[str, int], queues: int) -> None:
@@ -49,9 +42,9 @@ def test_the_oldest_wakee_is_pulled_by_the_next_cpu_without_work(boot: Boot) -> 
     events = [event for event in tracing.EVENTS if event != affinity.EVENT]
     trace = Trace(events=events, format="raw", buffer_kb=16384)
     steps = [
-        *counted("llc", [], [schbench("load", 1.25, 1500), schbench("flood", 3, 1500)]),
-        *counted("off", ["--wakeq", "off"], [schbench("without", 1.25, 500)]),
-        schbench("wakees", 1.25, 1500, trace=trace),
+        *counted("llc", [], [schbench("load", 1.25, CPUS, 1500), schbench("flood", 3, CPUS, 1500)]),
+        *counted("off", ["--wakeq", "off"], [schbench("without", 1.25, CPUS, 500)]),
+        schbench("wakees", 1.25, CPUS, 1500, trace=trace),
     ]
     results = boot(steps, machine=MACHINE, sched=HEDDLE).check()
     got = counters(results, "llc")
