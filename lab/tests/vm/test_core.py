@@ -129,16 +129,16 @@ def test_a_waker_of_a_hundred_keeps_none_for_itself(boot: Boot) -> None:
 
 
 def test_sleepers_do_not_wait_for_hogs(boot: Boot, record_property: Record) -> None:
-    """Three hogs for two CPUs, whatever the CPUs owe each other: of a thousand wakeups no more than one waits."""
+    """Three hogs for two CPUs, whatever the CPUs owe each other: of a hundred wakeups no more than one waits."""
     load = workload.load("cyclictest")
-    params = load.parameters({"load": 1.5, "timers": 20.0, "interval_us": 10_000, "loops": 60})
+    params = load.parameters({"load": 1.5, "timers": 20.0, "interval_us": 10_000, "loops": 100})
     box = machine.load("smp-4")
-    p999 = {}
+    p99 = {}
     for sched in ("eevdf", HEDDLE):
         results = boot(load.job_steps(params, box, seed=1), machine=box.name, sched=sched).check()
-        p999[sched] = load.measure(results, params, box)["wakeup_latency_ns.p999"]
-    record_property(f"p99.9 of wakeups beside hogs on {boot.kernel}, ns", p999)
-    assert p999[HEDDLE] < 0.2 * p999["eevdf"]
+        p99[sched] = load.measure(results, params, box)["wakeup_latency_ns.p99"]
+    record_property(f"p99 of wakeups beside hogs on {boot.kernel}, ns", p99)
+    assert p99[HEDDLE] < 0.2 * p99["eevdf"]
 
 
 def hotplug_storm(times: int) -> Step:

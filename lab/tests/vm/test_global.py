@@ -233,10 +233,16 @@ def test_a_crowd_is_served_in_turn(boot: Boot) -> None:
 def test_variable_locking_takes_the_lock_half_as_often_and_for_half_as_long(
     boot: Boot, record_property: Record
 ) -> None:
-    load = ["hackbench", "-g", "2", "-f", "5", "-l", "1000"]
+    """Over loads of several kinds: how long CPUs wait for one another is chance, by the quantum of the clock."""
+    crowds = [["hackbench", "-g", groups, "-f", "5", "-l", "400"] for groups in ("1", "2", "4")]
     parts = {
         locking: counted(
-            locking, ["--runq", "global", "--locking", locking, "--schedstat"], [Step(name=locking, argv=load)]
+            locking,
+            ["--runq", "global", "--locking", locking, "--schedstat"],
+            [
+                *(Step(name=f"{locking} {number}", argv=crowd) for number, crowd in enumerate(crowds)),
+                schbench(f"{locking} requests", 1.25, CPUS, requests=2000),
+            ],
         )
         for locking in LOCKINGS
     }

@@ -1,6 +1,7 @@
 """The shared wake queue: who is offered, who takes them, and that nothing is lost."""
 
 import json
+import statistics
 
 import pytest
 
@@ -136,23 +137,36 @@ def test_no_wakeup_is_lost_and_no_reference_outlives_its_task(boot: Boot) -> Non
 
 
 COST_OVER_EEVDF = {"6.18": 1.35, "7.3": 1.15}
-"""the bar is a tenth over the EEVDF of 7.3, which takes 7,790 instructions, or 7,043 by another layout of the guest's
-programs, for a cause not known; that of 6.18 takes 5,750. Of what scx_heddle takes, some 600 are the CPU controller's
-(test_cgroup.py)"""
+"""the bar is a tenth over the EEVDF of 7.3, which takes 7,790 instructions, in some processes 7,043 or 6,755, for a
+cause not known; that of 6.18 takes 5,750. Of what scx_heddle takes, some 600 are the CPU controller's (test_cgroup.py)"""
+
+PROCESSES = 5
+"""whose median counts"""
 
 
 def test_a_wakeup_and_a_switch_cost_what_eevdfs_do(boot: Boot, record_property: Record) -> None:
     """Instructions: one is 1 ns on this machine. `one`: on one CPU; `free`: on two, with the search for an idle one."""
     cpus = {"one": ["--cpus", "1"], "free": []}
-    pairs = {
-        f"{sched} {where}": Step(name=f"{sched} {where}", argv=["heddle-load", "pingpong", "--count", "3000", *options])
-        for sched in ("scx_heddle", "eevdf")
-        for where, options in cpus.items()
-    }
+    pair = ["heddle-load", "pingpong", "--count", "1000"]
+
+    def pairs(sched: str) -> list[Step]:
+        return [
+            Step(name=f"{sched} {where} {number}", argv=[*pair, *options])
+            for where, options in cpus.items()
+            for number in range(PROCESSES)
+        ]
+
     stop = Step(name="stop", action=SchedulerStop())
-    steps = [pairs["scx_heddle one"], pairs["scx_heddle free"], stop, pairs["eevdf one"], pairs["eevdf free"]]
-    results = boot(steps, sched=HEDDLE).check()
-    insns = {name: round(json.loads(results.step(name).stdout)["one_way_ns"]) for name in pairs}
+    results = boot([*pairs(HEDDLE), stop, *pairs("eevdf")], sched=HEDDLE).check()
+    insns = {
+        f"{sched} {where}": sorted(
+            round(json.loads(results.step(f"{sched} {where} {number}").stdout)["one_way_ns"])
+            for number in range(PROCESSES)
+        )
+        for sched in (HEDDLE, "eevdf")
+        for where in cpus
+    }
     record_property(f"instructions per wakeup and switch on {boot.kernel}", insns)
     for where in cpus:
-        assert insns[f"scx_heddle {where}"] <= COST_OVER_EEVDF[boot.kernel] * insns[f"eevdf {where}"]
+        heddle, eevdf = (statistics.median(insns[f"{sched} {where}"]) for sched in (HEDDLE, "eevdf"))
+        assert heddle <= COST_OVER_EEVDF[boot.kernel] * eevdf
