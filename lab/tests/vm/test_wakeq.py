@@ -138,7 +138,8 @@ def test_no_wakeup_is_lost_and_no_reference_outlives_its_task(boot: Boot) -> Non
 
 COST_OVER_EEVDF = {"6.18": 1.35, "7.3": 1.15}
 """the bar is a tenth over the EEVDF of 7.3, which takes 7,790 instructions, in some processes 7,043 or 6,755, for a
-cause not known; that of 6.18 takes 5,750. Of what scx_heddle takes, some 600 are the CPU controller's (test_cgroup.py)"""
+cause not known; that of 6.18 takes 5,750. Of what scx_heddle takes, some 600 are the CPU controller's
+(test_cgroup.py)"""
 
 PROCESSES = 5
 """whose median counts"""
