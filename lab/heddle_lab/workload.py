@@ -252,10 +252,10 @@ def _percentile(histograms: Iterable[dict[str, int]], percent: float) -> int:
         counts.update({int(bucket): count for bucket, count in histogram.items()})
     if not counts:
         raise ValueError("a percentile of no samples")
-    most = counts.total() * percent / 100
+    enough = counts.total() * percent / 100
     buckets = sorted(counts)
     sums = itertools.accumulate(counts[bucket] for bucket in buckets)
-    return next(bucket for bucket, below in zip(buckets, sums, strict=True) if below >= most)
+    return next(bucket for bucket, up_to_it in zip(buckets, sums, strict=True) if up_to_it >= enough)
 
 
 _TEMPLATES = SandboxedEnvironment(undefined=jinja2.StrictUndefined, autoescape=False)

@@ -8,6 +8,7 @@ import pytest
 from heddle_lab import machine, tracing
 from heddle_lab.job import Read, SchedulerCommand, SchedulerStart, SchedulerStop, Sleep, Step, Trace, WaitStep, Write
 from heddle_lab.measures import affinity, packing
+from heddle_lab.measures.fluid import Floats
 from heddle_lab.measures.steps import Steps, count
 from heddle_lab.measures.timeline import IDLE, End, Timeline
 from heddle_lab.results import Results
@@ -34,9 +35,13 @@ def work(results: Results, step: str) -> int:
     return sum(thread["iterations"] for thread in json.loads(results.step(step).stdout)["threads"])
 
 
+def ideal_of(box: machine.Machine) -> Floats:
+    """Return the work of so many hogs on the best places; 1 is a fast core alone."""
+    return packing.ideal_speeds(box.layout(), box.clock.smt) / 100
+
+
 BOX = machine.load(HYBRID)
-IDEAL = packing.ideal_speeds(BOX.layout(), BOX.clock.smt) / 100
-"""the work of so many hogs on the best places; 1 is a fast core alone"""
+IDEAL = ideal_of(BOX)
 
 
 def traced(number: int, turn_ms: int, for_ms: int) -> list[Step]:
@@ -76,8 +81,7 @@ def test_hogs_get_the_best_places_there_are(
     boot: Boot, record_property: Record, name: str, numbers: tuple[int, ...]
 ) -> None:
     """One more than there are fast cores comes to a slow one, one more than cores shares one."""
-    box = machine.load(name)
-    ideal = packing.ideal_speeds(box.layout(), box.clock.smt) / 100
+    ideal = ideal_of(machine.load(name))
     results = boot(counted("hybrid", [], [*map(hogs, numbers)]), machine=name, sched=HEDDLE)
     alone = work(results.check(), "1 hogs")
     got = {number: round(float(work(results, f"{number} hogs") / alone / ideal[number]), 4) for number in numbers}
