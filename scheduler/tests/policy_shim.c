@@ -38,7 +38,7 @@ EXPORT(u64, lag_clamp, (u64 vt, u64 clock, u64 credit_vt, u64 slice_vt),
        (vt, clock, credit_vt, slice_vt))
 EXPORT(u64, lag_credit, (u64 vt, u64 clock, u64 most), (vt, clock, most))
 EXPORT(u64, lag_among, (u64 vt, u64 others, u64 credit), (vt, others, credit))
-EXPORT(bool, computes_long, (u64 run_ns, u64 sleeps, u64 gran_ns),
+EXPORT(bool, is_hog, (u64 run_ns, u64 sleeps, u64 gran_ns),
        (run_ns, sleeps, gran_ns))
 EXPORT(u64, lag_behind_wakees, (u64 vt, u64 clock, u64 slice_vt),
        (vt, clock, slice_vt))

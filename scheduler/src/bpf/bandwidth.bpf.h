@@ -261,8 +261,10 @@ static __always_inline bool bandwidth_park(struct task_struct *p, u64 enq_flags)
 }
 
 /*
- * Where @p, which @cpu had parked, enters its run queue. Global, as all that the
- * loop of release_parked() calls, so that the verifier looks at it once.
+ * Where @p, which @cpu had parked, enters its run queue: as a wakee where nobody
+ * runs, so by the clock alone. Those who run when a quota is refilled are not to
+ * be preempted by all whom it releases. Global, as all that the loop of
+ * release_parked() calls, so that the verifier looks at it once.
  */
 __noinline u64 released_key(const struct task_struct *p __arg_trusted, u32 cpu)
 {

@@ -35,11 +35,12 @@ static inline bool wakeup_preempts(const struct contender *wakee,
 }
 
 /*
- * A hog: a task that ran @run_ns and slept @sleeps times in its life, and so on
- * average runs longer than @gran_ns at a time. Others would take turns at
- * preempting each other.
+ * Is a task a hog: has it, which ran @run_ns and slept @sleeps times in its
+ * life, on average run longer than @gran_ns at a time? A wakee has its credit
+ * with respect to hogs only (lag_among()): given it against tasks that run
+ * shortly, these would preempt one another by turns, each as it wakes.
  */
-static inline bool computes_long(u64 run_ns, u64 sleeps, u64 gran_ns)
+static inline bool is_hog(u64 run_ns, u64 sleeps, u64 gran_ns)
 {
 	return run_ns > sleeps * gran_ns;
 }

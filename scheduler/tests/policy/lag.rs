@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! `policy/lag.h`: what a task is owed, and within which bounds.
+
+use super::*;
+
+proptest! {
+    #![proptest_config(config())]
+
+    #[test]
+    fn is_bounded_by_slices(vt in any_vt(), clock in any_vt(), slice in 0..SLICE_VT_MAX) {
+        let lag = ahead(shim_lag_clamp(vt, clock, slice, slice), clock);
+        prop_assert!(lag >= -((CREDIT_SLICES * slice) as i64));
+        prop_assert!(lag <= (DEBT_SLICES * slice) as i64);
+    }
+
+    #[test]
+    fn is_kept_within_its_bounds(
+        clock in any_vt(), slice in 1..SLICE_VT_MAX, part in -1000i64..=2000
+    ) {
+        let lag = (i128::from(part) * i128::from(slice) / 1000) as i64;
+        let vt = clock.wrapping_add_signed(lag);
+        prop_assert_eq!(shim_lag_clamp(vt, clock, slice, slice), vt);
+    }
+
+    #[test]
+    fn keeps_the_order(
+        clock in any_vt(), slice in 0..SLICE_VT_MAX,
+        a in -(1i64 << 60)..(1 << 60), b in -(1i64 << 60)..(1 << 60)
+    ) {
+        let place = |lag| shim_lag_clamp(clock.wrapping_add_signed(lag), clock, slice, slice);
+        prop_assert!(!shim_vt_before(place(a.max(b)), place(a.min(b))));
+    }
+
+    #[test]
+    fn credit_is_what_the_clock_is_ahead(
+        vt in any_vt(), behind in -(1i64 << 60)..(1 << 60), most in 0..SLICE_VT_MAX
+    ) {
+        let credit = shim_lag_credit(vt, vt.wrapping_add_signed(behind), most);
+        prop_assert_eq!(credit, (behind.max(0) as u64).min(most));
+    }
+
+    #[test]
+    fn among_others_a_sleeper_has_its_credit_or_is_where_it_was(
+        vt in any_vt(), behind in -(1i64 << 60)..(1 << 60), credit in 0..SLICE_VT_MAX
+    ) {
+        let others = vt.wrapping_add_signed(-behind);
+        let placed = shim_lag_among(vt, others, credit);
+        let gained = ahead(vt, placed);
+        // Never worse off, never ahead of them by more than its credit.
+        prop_assert!(gained >= 0);
+        prop_assert!(gained <= (WAITING_SLICES * credit) as i64);
+        prop_assert!(gained == 0 || ahead(others, placed) <= credit as i64);
+        prop_assert!(gained == (WAITING_SLICES * credit) as i64 || ahead(others, placed) >= credit as i64);
+    }
+
+    #[test]
+    fn without_credit_nobody_is_put_ahead(vt in any_vt(), others in any_vt()) {
+        prop_assert_eq!(shim_lag_among(vt, others, 0), vt);
+    }
+
+    #[test]
+    fn of_the_idle_policy_is_behind_all_that_wake_up(
+        clock in any_vt(), slice in 0..SLICE_VT_MAX,
+        idle in -(1i64 << 60)..(1 << 60), wakee in -(1i64 << 60)..(1 << 60)
+    ) {
+        let vt = clock.wrapping_add_signed(idle);
+        let behind = shim_lag_behind_wakees(vt, clock, slice);
+        let wakee = shim_lag_clamp(clock.wrapping_add_signed(wakee), clock, slice, slice);
+        prop_assert!(!shim_vt_before(behind, wakee));
+        prop_assert!(!shim_vt_before(behind, vt));
+    }
+
+    #[test]
+    fn heavy_tasks_hold_less_of_it(clock in any_vt(), a in any_weight(), b in any_weight()) {
+        let credit = |weight| {
+            let slice = shim_vt_delta(3 * MS, shim_weight_inv(weight));
+            ahead(clock, shim_lag_clamp(clock.wrapping_sub(1 << 61), clock, slice, slice))
+        };
+        prop_assert!(credit(a.max(b)) <= credit(a.min(b)));
+    }
+}
