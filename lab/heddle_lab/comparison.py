@@ -90,6 +90,14 @@ def schedulers(cells: list[CellResult]) -> list[Row]:
     return _robust(judged, {name: rows(_of_variant(cells, name)) for name in _variants(cells)})
 
 
+def by_candidate(rows: list[Row]) -> list[list[Row]]:
+    """Return the rows of each machine, kernel and pair of schedulers, in their order."""
+    groups: dict[tuple[str, str, str, str], list[Row]] = {}
+    for row in rows:
+        groups.setdefault((row.machine, row.kernel, row.baseline, row.candidate), []).append(row)
+    return list(groups.values())
+
+
 def unpaired(cells: list[CellResult], others: list[CellResult]) -> list[CellResult]:
     """Return the cells of one run that have no partner in another one."""
     known = {_cell(other) for other in others}

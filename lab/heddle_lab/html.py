@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import jinja2
 
-from heddle_lab import cdf, machine, machinepicture, resultfile, stats, table, timelines, tracing, units
+from heddle_lab import cdf, machine, machinepicture, means, resultfile, stats, table, timelines, tracing, units
 from heddle_lab.comparison import Row
 from heddle_lab.measures import perfetto
 from heddle_lab.resultfile import CellResult
@@ -86,6 +86,8 @@ def render(about: resultfile.About, cells: list[CellResult], rows: list[Row], dr
         sections=_sections(rows, cells),
         drawn=drawn,
         perturbation=table.perturbation(cells),
+        means=means.lines(rows),
+        means_footnote=means.FOOTNOTE,
         counts={word.value: sum(row.verdict is word for row in rows) for word in stats.Verdict},
         cells=cells,
         facts=_facts(cells),

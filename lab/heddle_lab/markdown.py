@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from heddle_lab import files
+from heddle_lab import comparison, files, means
 from heddle_lab.comparison import Row
 from heddle_lab.errors import HeddleError
 
@@ -14,11 +14,11 @@ _BEGIN, _END = "<!-- {name}:begin -->\n", "<!-- {name}:end -->"
 
 
 def render(rows: list[Row], command: str) -> str:
-    """Return one table per machine, kernel and pair of schedulers, under the command that makes them."""
-    groups: dict[tuple[str, str, str, str], list[Row]] = {}
-    for row in rows:
-        groups.setdefault((row.machine, row.kernel, row.baseline, row.candidate), []).append(row)
-    return f"`{command}`\n" + "".join(f"\n{_table(group)}" for group in groups.values())
+    """Return one table per machine, kernel and pair of schedulers, under the command that makes them, and the means."""
+    tables = [_table(group) for group in comparison.by_candidate(rows)]
+    if summary := means.lines(rows):
+        tables.append("\n".join([means.FOOTNOTE, "", *(f"- {line}" for line in summary), ""]))
+    return "\n".join([f"`{command}`\n", *tables])
 
 
 def insert(page: Path, name: str, text: str) -> None:

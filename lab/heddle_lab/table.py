@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from heddle_lab import tracing, units
+from heddle_lab import means, tracing, units
 from heddle_lab.comparison import Row
 from heddle_lab.resultfile import CellResult
 from heddle_lab.stats import Verdict
@@ -37,13 +37,16 @@ def perturbation(cells: list[CellResult]) -> str:
 
 
 def show(rows: list[Row], cells: list[CellResult], console: Console) -> None:
-    """Print one table per machine and kernel, the rule of the verdicts, and what tracing changed.
+    """Print one table per machine and kernel, the means, the rule of the verdicts, and what tracing changed.
 
     The text depends on rows and cells alone: no wall time, no date.
     """
     for machine, kernel in dict.fromkeys((row.machine, row.kernel) for row in rows):
         group = [row for row in rows if (row.machine, row.kernel) == (machine, kernel)]
         console.print(_table(group, f"{machine}, Linux {kernel}, {group[0].result.pairs} paired seeds"))
+    if summary := means.lines(rows):
+        console.print("\n".join([*summary, ""]), highlight=False)
+        console.print(means.FOOTNOTE, style="dim", highlight=False)
     if rows:
         console.print(FOOTNOTE, style="dim", highlight=False)
     if line := perturbation(cells):

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
-from heddle_lab import cli, comparison, html, markdown, resultfile, table, units
+from heddle_lab import cli, comparison, html, markdown, means, resultfile, table, units
 from heddle_lab.errors import HeddleError
 from heddle_lab.resultfile import CellResult
 from heddle_lab.stats import Verdict
@@ -124,6 +124,21 @@ def test_seeds_without_a_partner_are_left_out() -> None:
 def test_the_first_scheduler_is_the_baseline_of_all_others() -> None:
     rows = comparison.schedulers(cells(schedulers=("a", "b", "c")))
     assert {(row.baseline, row.candidate) for row in rows} == {("a", "b"), ("a", "c")}
+
+
+def test_means_are_geometric_and_count_a_short_time_as_speed() -> None:
+    """Times fall to a half at one point and to an eighth at the other, p99 rises to double and to eight times."""
+    run = []
+    for cell in cells():
+        times = 1 if cell.sched == "eevdf" else 2 if cell.params["load"] == 0.75 else 8
+        metrics = {"elapsed_ns": 1e6 / times, "throughput": 7.0, "latency_ns.p99": 100.0 * times}
+        about = cell.provenance | {"metrics": {**METRICS, "latency_ns.p99": {"unit": "ns", "better": "lower"}}}
+        run.append(cell.model_copy(update={"metrics": metrics, "provenance": about}))
+    both = means.lines(comparison.schedulers(run))
+    assert both == ["scx_heddle of eevdf on smp-4, Linux 7.3: speed +100.0 % (4 rows), p99 +300.0 % (2 rows)"]
+    assert means.lines(comparison.schedulers([cell for cell in run if cell.params["load"] == 0.75]))[0].endswith(
+        "speed +41.4 % (2 rows)"
+    )
 
 
 def test_table_shows_no_wall_time_and_is_the_same_twice() -> None:

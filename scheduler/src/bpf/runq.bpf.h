@@ -214,8 +214,8 @@ static __always_inline void runq_start(struct task_struct *p)
 	runq_rebase(c, p, vt);
 	idle_note_running(cpu, c, idle);
 	c->curr_idle = idle;
-	c->curr_hog = is_hog(p->se.sum_exec_runtime, p->nvcsw,
-				    wakeup_granularity_ns);
+	c->curr_hog =
+		is_hog(p->se.sum_exec_runtime, p->nvcsw, wakeup_granularity_ns);
 	c->curr_pinned = p->nr_cpus_allowed == 1;
 	c->running = true;
 	c->local_pending = false;
