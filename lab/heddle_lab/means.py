@@ -17,8 +17,9 @@ FOOTNOTE = (
 
 
 def lines(rows: list[Row]) -> list[str]:
-    """Return a line for each machine, kernel and candidate that has several rows, such as
-    `scx_heddle of eevdf on smp-4, Linux 7.3: speed +3.1 % (12 rows), p99 −24.0 % (5 rows)`.
+    """Return a line for each machine, kernel and candidate that has several rows.
+
+    Such as `scx_heddle of eevdf on smp-4, Linux 7.3: speed +3.1 % (12 rows), p99 −24.0 % (5 rows)`.
 
     Args:
         rows: compared rows in the table's order.
