@@ -92,9 +92,19 @@ def schedulers(cells: list[CellResult]) -> list[Row]:
 
 def by_candidate(rows: list[Row]) -> list[list[Row]]:
     """Return the rows of each machine, kernel and pair of schedulers, in their order."""
-    groups: dict[tuple[str, str, str, str], list[Row]] = {}
+    return grouped(rows, lambda row: (row.machine, row.kernel, row.baseline, row.candidate))
+
+
+def by_place(rows: list[Row]) -> list[list[Row]]:
+    """Return the rows of each machine and kernel, in their order."""
+    return grouped(rows, lambda row: (row.machine, row.kernel))
+
+
+def grouped(rows: list[Row], key: Callable[[Row], Hashable]) -> list[list[Row]]:
+    """Return the rows with the same key together, groups in the order of their first rows."""
+    groups: dict[Hashable, list[Row]] = {}
     for row in rows:
-        groups.setdefault((row.machine, row.kernel, row.baseline, row.candidate), []).append(row)
+        groups.setdefault(key(row), []).append(row)
     return list(groups.values())
 
 

@@ -5,7 +5,19 @@ from typing import Any, NamedTuple
 
 import jinja2
 
-from heddle_lab import cdf, machine, machinepicture, means, resultfile, stats, table, timelines, tracing, units
+from heddle_lab import (
+    cdf,
+    comparison,
+    machine,
+    machinepicture,
+    means,
+    resultfile,
+    stats,
+    table,
+    timelines,
+    tracing,
+    units,
+)
 from heddle_lab.comparison import Row
 from heddle_lab.measures import perfetto
 from heddle_lab.resultfile import CellResult
@@ -99,10 +111,8 @@ def render(about: resultfile.About, cells: list[CellResult], rows: list[Row], dr
 
 
 def _sections(rows: list[Row], cells: list[CellResult]) -> list[Section]:
-    groups: dict[tuple[str, str, str, str], list[Row]] = {}
-    for row in rows:
-        groups.setdefault((row.machine, row.kernel, row.point, row.candidate), []).append(row)
-    return [_section(group, _distribution(group[0], cells)) for group in groups.values()]
+    groups = comparison.grouped(rows, lambda row: (row.machine, row.kernel, row.point, row.candidate))
+    return [_section(group, _distribution(group[0], cells)) for group in groups]
 
 
 def _distribution(row: Row, cells: list[CellResult]) -> str:

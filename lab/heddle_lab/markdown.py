@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from heddle_lab import comparison, files, means
+from heddle_lab import comparison, files, means, stats, units
 from heddle_lab.comparison import Row
 from heddle_lab.errors import HeddleError
 
@@ -14,11 +14,15 @@ _BEGIN, _END = "<!-- {name}:begin -->\n", "<!-- {name}:end -->"
 
 
 def render(rows: list[Row], command: str) -> str:
-    """Return one table per machine, kernel and pair of schedulers, under the command that makes them, and the means."""
-    tables = [_table(group) for group in comparison.by_candidate(rows)]
+    """Return one table per machine, kernel and pair of schedulers, under the command that makes them, and the means.
+
+    Where there are more than two schedulers, a table with a column for each comes first.
+    """
+    groups = comparison.by_candidate(rows)
+    tables = [*map(_overview, comparison.by_place(rows)), *map(_table, groups)]
     if summary := means.lines(rows):
         tables.append("\n".join([means.FOOTNOTE, "", *(f"- {line}" for line in summary), ""]))
-    return "\n".join([f"`{command}`\n", *tables])
+    return "\n".join([f"`{command}`\n", *filter(None, tables)])
 
 
 def insert(page: Path, name: str, text: str) -> None:
@@ -37,6 +41,27 @@ def insert(page: Path, name: str, text: str) -> None:
     if not (found_begin and found_end):
         raise HeddleError(f"{page} has no lines '{begin.strip()}' and '{end}' to put the table between")
     files.write_text(page, f"{head}{begin}{text}{end}{tail}")
+
+
+def _overview(rows: list[Row]) -> str:
+    """Return the table with a column for each scheduler of one machine and kernel; none for two of them."""
+    candidates = list(dict.fromkeys(row.candidate for row in rows))
+    if len(candidates) < 2:
+        return ""
+    values: dict[tuple[str, str], dict[str, str]] = {}
+    for row in rows:
+        line = values.setdefault((row.point, f"{row.metric} {_ARROW[row.better]}"), {})
+        line[row.baseline] = units.quantity(stats.without_extremes(row.baseline_values), row.unit)
+        line[row.candidate] = units.quantity(stats.without_extremes(row.candidate_values), row.unit)
+    names = [rows[0].baseline, *candidates]
+    lines = [
+        f"{rows[0].machine}, Linux {rows[0].kernel}, means over the seeds without the lowest and the highest value:",
+        "",
+        _line(["workload", "metric", *names]),
+        _line(["---", "---", *("--:" for _ in names)]),
+        *(_line([*point, *(of.get(name, "") for name in names)]) for point, of in values.items()),
+    ]
+    return "\n".join(lines) + "\n"
 
 
 def _table(rows: list[Row]) -> str:

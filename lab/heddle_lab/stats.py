@@ -119,6 +119,15 @@ def _p_value(sample: NDArray[np.float64]) -> float:
     return float(stats.ttest_1samp(np.sort(sample), 0.0).pvalue)
 
 
+def without_extremes(values: Sequence[float]) -> float:
+    """Return the mean without the lowest and the highest of the values, with both if there are but two.
+
+    As A. Chen did with ten repetitions (Baseline and VRQ, 2014).
+    """
+    middle = sorted(values)[1:-1] or values
+    return float(np.mean(middle))
+
+
 def holm(p_values: Sequence[float]) -> list[float]:
     """Return p-values corrected by Holm's step-down method, in the given order.
 

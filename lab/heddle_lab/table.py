@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from heddle_lab import means, tracing, units
+from heddle_lab import comparison, means, tracing, units
 from heddle_lab.comparison import Row
 from heddle_lab.resultfile import CellResult
 from heddle_lab.stats import Verdict
@@ -41,9 +41,9 @@ def show(rows: list[Row], cells: list[CellResult], console: Console) -> None:
 
     The text depends on rows and cells alone: no wall time, no date.
     """
-    for machine, kernel in dict.fromkeys((row.machine, row.kernel) for row in rows):
-        group = [row for row in rows if (row.machine, row.kernel) == (machine, kernel)]
-        console.print(_table(group, f"{machine}, Linux {kernel}, {group[0].result.pairs} paired seeds"))
+    for group in comparison.by_place(rows):
+        first = group[0]
+        console.print(_table(group, f"{first.machine}, Linux {first.kernel}, {first.result.pairs} paired seeds"))
     if summary := means.lines(rows):
         console.print("\n".join([*summary, ""]), highlight=False)
         console.print(means.FOOTNOTE, style="dim", highlight=False)

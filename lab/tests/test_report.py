@@ -308,6 +308,14 @@ def test_percentages_have_a_sign() -> None:
     assert [units.percent(x) for x in (0.031, -0.5, 0.0, -1e-9)] == ["+3.1 %", "−50.0 %", "±0.0 %", "±0.0 %"]
 
 
+def test_several_schedulers_share_a_table_first() -> None:
+    text = markdown.render(comparison.schedulers(cells(schedulers=("a", "b", "c"))), "make it")
+    first = text.split("paired seeds")[0]
+    assert "| workload | metric | a | b | c |" in first
+    assert re.search(r"\| hackbench load=0.75 \| elapsed_ns ↓ \| 795 µs \| 638\.\d µs \| 638\.\d µs \|", first)
+    assert "without the lowest" not in markdown.render(comparison.schedulers(cells()), "make it")
+
+
 def test_table_goes_into_a_page(tmp_path: Path, two_runs: tuple[Path, Path]) -> None:
     page = tmp_path / "README.md"
     name = two_runs[0].name

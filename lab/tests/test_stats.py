@@ -139,6 +139,12 @@ def test_holm_by_hand() -> None:
     assert stats.holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
 
 
+def test_extremes_count_for_nothing_but_where_there_is_nothing_else() -> None:
+    assert stats.without_extremes([3.0, 100.0, 1.0, 2.0, -50.0]) == 2.0
+    assert stats.without_extremes([1.0, 3.0]) == 2.0
+    assert stats.without_extremes([7.0]) == 7.0
+
+
 def test_parts_of_the_time_are_compared_by_points_and_need_one() -> None:
     base = [0.010, 0.011, 0.012, 0.010, 0.011]
     little = stats.paired(base, [value / 4 for value in base], share=True)
