@@ -8,7 +8,7 @@ import pytest
 from heddle_lab.job import SchedulerCommand, SchedulerStart, SchedulerStop, Step, Trace
 from heddle_lab.results import Results
 from tests.conftest import Boot, Record
-from tests.vm.counting import PROGRAM, counted, counters
+from tests.vm.counting import MS, PROGRAM, counted, counters
 from tests.vm.loads import schbench
 from tests.vm.test_core import HEDDLE, STATE, cpu_ns, read, sleep, spin, write
 
@@ -161,3 +161,12 @@ def test_idle_cores_come_before_idle_siblings_and_sched_idle_tasks_give_way(boot
     latency = json.loads(results.step("wakees").stdout)["wakeup_latency_ns"]
     # Far below a slice of the hogs, for which they would wait if those did not give way.
     assert latency["p99"] < 500_000
+
+
+def test_tasks_of_the_idle_policy_give_their_cpus_to_new_ones_and_do_not_come_back(boot: Boot) -> None:
+    """As many new hogs as CPUs, beside as many of the idle policy: each has a CPU to itself, all the time."""
+    rounds = [f"hogs {number}" for number in range(4)]
+    lowly = spin("lowly", "--threads", "4", "--policy", "idle", for_ms=60_000, background=True)
+    hogs = [spin(name, "--threads", "4", for_ms=100) for name in rounds]
+    results = boot([lowly, sleep(100), *hogs], machine="smp-4", sched=HEDDLE).check()
+    assert sum(sum(cpu_ns(results, name)) for name in rounds) > 0.96 * len(rounds) * 4 * 100 * MS

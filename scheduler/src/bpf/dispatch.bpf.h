@@ -33,6 +33,9 @@ static __always_inline void dispatch_slice_end(u32 cpu, struct cpu_ctx *c,
 		runq_pick(cpu, c);
 		return;
 	}
+	/* A CPU that runs a SCHED_IDLE task takes what one without would take. */
+	if (c->curr_idle && !c->nr_queued && pull_newidle(cpu))
+		return;
 	if (c->nr_queued) {
 		if (!runq_head(cpu, &next_vt))
 			next_vt = vt;

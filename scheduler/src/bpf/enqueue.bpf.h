@@ -109,6 +109,33 @@ static __always_inline bool enqueue_idle(struct task_struct *p, u32 cpu, u64 vt,
 	return true;
 }
 
+/*
+ * @p, which is new or was put aside, finds a SCHED_IDLE task running where it is
+ * or not far, and takes its CPU: that is as good as an idle one. A wakee was sent
+ * to such a CPU by select_cpu, and preempts there as any other.
+ */
+static __always_inline bool enqueue_over_idle(struct task_struct *p, u32 cpu,
+					      struct cpu_ctx *c, u64 vt,
+					      u64 enq_flags)
+{
+	u64 dsq_id = SCX_DSQ_LOCAL;
+
+	if (!sched_idle_seen || task_is_idle(p))
+		return false;
+	if (c->running && c->curr_idle && !c->local_pending) {
+		c->local_pending = true;
+	} else {
+		s32 to = claim_sched_idle(p, cpu, 0);
+
+		if (to < 0)
+			return false;
+		dsq_id = SCX_DSQ_LOCAL_ON | to;
+	}
+	insert_local(p, dsq_id, cpu, vt, enq_flags | SCX_ENQ_PREEMPT);
+	count(preempt);
+	return true;
+}
+
 /* @p, at @vt, ran on @cpu and goes to the better one that asked for it. */
 static __always_inline bool asym_move(struct task_struct *p, u32 cpu, u64 vt,
 				      u64 enq_flags)
@@ -156,6 +183,8 @@ static __always_inline void enqueue_task(struct task_struct *p, u64 enq_flags)
 			return;
 	}
 	if (enqueue_idle(p, cpu, vt, enq_flags))
+		return;
+	if (!wakeup && enqueue_over_idle(p, cpu, c, vt, enq_flags))
 		return;
 	if (c->offline) { /* or going offline: nobody picks from its queue */
 		insert_local(p, SCX_DSQ_LOCAL, cpu, vt, enq_flags);

@@ -407,10 +407,12 @@ static __always_inline void global_enqueue(struct task_struct *p, u64 enq_flags)
 	count(queued);
 	/* Against global_recheck(): one of the two sees the other. */
 	full_barrier();
-	if (global_wake_idle(p, cpu) || !wakeup || waker_sleeps || is_lowly(p))
+	if (global_wake_idle(p, cpu) || waker_sleeps || is_lowly(p) ||
+	    (!wakeup && !sched_idle_seen))
 		return;
 	latest = global_latest(key, home);
-	if (latest >= 0)
+	/* A task that did not sleep takes a CPU from SCHED_IDLE tasks only. */
+	if (latest >= 0 && (wakeup || global_cpu(latest)->curr_idle))
 		global_preempt(latest);
 }
 

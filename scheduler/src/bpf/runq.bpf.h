@@ -199,7 +199,8 @@ static __always_inline void runq_rebase(struct cpu_ctx *c,
 	c->curr_inv = task_inv(p);
 	c->curr_sum_exec = p->se.sum_exec_runtime;
 	c->curr_since = scx_bpf_now();
-	if (cgroup_flat && c->curr_inv > c->lightest_inv)
+	/* Who yields to all is nobody's measure, least of all of their credit. */
+	if (cgroup_flat && c->curr_inv > c->lightest_inv && !task_is_idle(p))
 		c->lightest_inv = c->curr_inv;
 }
 
@@ -246,17 +247,15 @@ static __always_inline void runq_stop(struct task_struct *p)
 
 /*
  * Queue @p, which is at @vt, on @cpu. A SCHED_IDLE task, which any wakee may
- * preempt, is not first in line then either: whatever the credit that it has, it
- * stands behind all who wake up here. By its weight, that costs it a 170th of a
- * slice.
+ * preempt, is not first in line then either.
  */
 static __always_inline void runq_insert(struct task_struct *p, u32 cpu,
 					struct cpu_ctx *c, u64 vt,
 					u64 enq_flags)
 {
 	if (task_is_idle(p))
-		vt = lag_behind_wakees(vt, c->clock,
-				       vt_delta(slice_ns, INV_NICE_0));
+		vt = lag_of_idle(vt, c->clock, vt_delta(slice_ns, INV_NICE_0),
+				 task_slice_vt(p));
 	c->nr_queued++;
 	if (p->nr_cpus_allowed > 1) {
 		c->offered = true;

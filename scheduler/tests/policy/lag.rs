@@ -61,14 +61,17 @@ proptest! {
 
     #[test]
     fn of_the_idle_policy_is_behind_all_that_wake_up(
-        clock in any_vt(), slice in 0..SLICE_VT_MAX,
+        clock in any_vt(), slice in 0..SLICE_VT_MAX, own in 0..SLICE_VT_MAX,
         idle in -(1i64 << 60)..(1 << 60), wakee in -(1i64 << 60)..(1 << 60)
     ) {
         let vt = clock.wrapping_add_signed(idle);
-        let behind = shim_lag_behind_wakees(vt, clock, slice);
+        let behind = shim_lag_of_idle(vt, clock, slice, own);
         let wakee = shim_lag_clamp(clock.wrapping_add_signed(wakee), clock, slice, slice);
         prop_assert!(!shim_vt_before(behind, wakee));
         prop_assert!(!shim_vt_before(behind, vt));
+        prop_assert!(ahead(behind, clock) >= own as i64);
+        // And no further, so that it waits no longer than for its share.
+        prop_assert!(behind == vt || ahead(behind, clock) <= own.max(DEBT_SLICES * slice) as i64);
     }
 
     #[test]

@@ -83,12 +83,17 @@ static inline u64 lag_among(u64 vt, u64 others, u64 credit)
 }
 
 /*
- * Virtual time, from @vt on, behind all whom lag_clamp() admits whose slice is
- * @slice_vt.
+ * Where a SCHED_IDLE task at @vt waits: behind all whom lag_clamp() admits whose
+ * slice is @slice_vt, and as far back as if it had just had one of its own,
+ * @own_slice_vt, however little it owes on this CPU. It is there for CPUs that
+ * would idle; what it has had on one of those is forgotten as it moves.
  */
-static inline u64 lag_behind_wakees(u64 vt, u64 clock, u64 slice_vt)
+static inline u64 lag_of_idle(u64 vt, u64 clock, u64 slice_vt, u64 own_slice_vt)
 {
-	return vt_max(vt, clock + LAG_DEBT_SLICES * slice_vt);
+	u64 behind = LAG_DEBT_SLICES * slice_vt;
+
+	return vt_max(vt,
+		      clock + (behind > own_slice_vt ? behind : own_slice_vt));
 }
 
 /*
