@@ -5,7 +5,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -18,6 +18,7 @@ from heddle_lab import paths, tomlfile
 from heddle_lab.errors import HeddleError
 from heddle_lab.job import Step
 from heddle_lab.machine import Machine
+from heddle_lab.measures import packing
 from heddle_lab.results import Results, StepResult
 from heddle_lab.tomlfile import Model
 
@@ -70,8 +71,9 @@ class Metric(Model):
     regex: str | None = None
     """its group, a number, in the first match in stdout; with `value`, all matches are there as `matches`"""
     value: str | None = None
-    """expression over `elapsed_ns`, the parameters and `cpus`, and over `matches` if there is a regex,
-    else over the JSON object on stdout: `count * 1e9 / elapsed_ns`, `matches | sum`, `latency_ns.p50`,
+    """expression over `elapsed_ns`, the parameters, `cpus` and `best_speeds` (instructions per 100 ns that so many
+    tasks can do at once on the best places, from none to `cpus`), and over `matches` if there is a regex, else over
+    the JSON object on stdout: `count * 1e9 / elapsed_ns`, `matches | sum`, `latency_ns.p50`,
     `histograms | percentile(99)` of objects from bucket to count"""
     scale: float = 1.0
     """multiplies the number so that it is in `unit`"""
@@ -99,7 +101,7 @@ class Metric(Model):
         """
         return self.judged if isinstance(self.judged, bool) else _holds(self.judged, params)
 
-    def read(self, step: StepResult, names: dict[str, Value]) -> int | float:
+    def read(self, step: StepResult, names: Mapping[str, Any]) -> int | float:
         """Return the number; without a source it is the step's virtual time, exact to the ns.
 
         Args:
@@ -110,14 +112,14 @@ class Metric(Model):
             HeddleError: the output has no such number.
         """
         found: Any = step.elapsed_ns
+        known = {**names, "elapsed_ns": step.elapsed_ns}
         if self.regex is not None:
             matches = re.findall(self.regex, step.stdout, re.MULTILINE)
             found = matches[0] if matches else None
             if matches and self.value is not None:
                 numbers = [float(match) for match in matches]
-                found = _evaluate(self.value, names | {"elapsed_ns": step.elapsed_ns, "matches": numbers})
+                found = _evaluate(self.value, known | {"matches": numbers})
         elif self.value is not None:
-            known = names | {"elapsed_ns": step.elapsed_ns}
             found = _evaluate(self.value, known if _needs(self.value) <= known.keys() else _json_object(step) | known)
         try:
             number = float(found) * self.scale
@@ -196,7 +198,8 @@ class Workload(Model):
         Raises:
             HeddleError: a step did not finish or its output lacks a number.
         """
-        names = params | _facts(machine)
+        best_speeds = packing.ideal_speeds(machine.layout(), machine.clock.smt).tolist()
+        names = params | _facts(machine) | {"best_speeds": best_speeds}
         return {metric.name: metric.read(results.step(metric.step), names) for metric in self.metrics}
 
 

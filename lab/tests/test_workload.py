@@ -118,6 +118,15 @@ def test_metric_by_histograms(percent: int, bucket: int) -> None:
     assert measure(make(metrics=[metric]), output) == {"m": bucket}
 
 
+@pytest.mark.parametrize(("number", "gain"), [(1, 100), (8, 100), (9, 60), (16, 60), (17, 26)])
+def test_metric_against_the_best_places(number: int, gain: float) -> None:
+    """The ninth of several hogs gets the first slow core, the 17th the second thread of a fast one."""
+    box = machine.load("alderlake-8p8e")
+    value = f"best_speeds[{number}] - best_speeds[{number - 1}]"
+    made = make(metrics=[{"name": "m", "step": "go", "unit": "", "better": "higher", "value": value}])
+    assert made.measure(results("{}"), made.parameters({}), box) == {"m": pytest.approx(gain)}
+
+
 def test_no_samples_are_no_percentile() -> None:
     metric = {"name": "m", "step": "go", "unit": "ns", "better": "lower", "value": "threads | percentile(99)"}
     with pytest.raises(HeddleError, match="metric 'm': no number"):
