@@ -19,7 +19,8 @@ HEDDLE = "scx_heddle"
 HYBRID, LAPTOP = "alderlake-8p8e", "laptop-4p8e"
 MS = 1_000_000
 
-FOR_MS = 100
+FOR_MS = 200
+"""how long hogs compute: they begin within a tick or two, in places that may take several moves to mend"""
 
 MOVES_PER_S, BURST = 20, 4
 """of running tasks, for each CPU: in the long run, and at once (asym.bpf.h)"""
