@@ -11,6 +11,8 @@ from heddle_lab.stats import Paired, Verdict
 from heddle_lab.tomlfile import Model
 from heddle_lab.workload import Value
 
+_ARROW = {"higher": "↑", "lower": "↓"}
+
 
 class Row(Model):
     """One metric of one point, candidate against baseline."""
@@ -41,6 +43,11 @@ class Row(Model):
     verdict: Verdict
     fragile: list[str] = []
     """variants of the model in which the effect has not the sign that it has here; with any, there is no verdict"""
+
+    @property
+    def heading(self) -> str:
+        """The metric and the direction in which it improves, for reading."""
+        return f"{self.metric} {_ARROW[self.better]}"
 
     @property
     def baseline_median(self) -> str:

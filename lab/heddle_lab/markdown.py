@@ -9,7 +9,6 @@ from heddle_lab.errors import HeddleError
 NAME = "table.md"
 
 _COLUMNS = ("workload", "metric", "baseline", "candidate", "difference", "95 % interval", "verdict")
-_ARROW = {"higher": "↑", "lower": "↓"}
 _BEGIN, _END = "<!-- {name}:begin -->\n", "<!-- {name}:end -->"
 
 
@@ -50,7 +49,7 @@ def _overview(rows: list[Row]) -> str:
         return ""
     values: dict[tuple[str, str], dict[str, str]] = {}
     for row in rows:
-        line = values.setdefault((row.point, f"{row.metric} {_ARROW[row.better]}"), {})
+        line = values.setdefault((row.point, row.heading), {})
         line[row.baseline] = units.quantity(stats.without_extremes(row.baseline_values), row.unit)
         line[row.candidate] = units.quantity(stats.without_extremes(row.candidate_values), row.unit)
     names = [rows[0].baseline, *candidates]
@@ -79,7 +78,7 @@ def _table(rows: list[Row]) -> str:
 
 def _cells(row: Row) -> list[str]:
     numbers = [row.baseline_median, row.candidate_median, row.effect, row.interval]
-    return [row.point, f"{row.metric} {_ARROW[row.better]}", *numbers, row.verdict.value]
+    return [row.point, row.heading, *numbers, row.verdict.value]
 
 
 def _line(cells: list[str]) -> str:

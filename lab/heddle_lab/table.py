@@ -14,8 +14,6 @@ from heddle_lab.stats import Verdict
 
 _STYLE = {Verdict.BETTER: "green", Verdict.WORSE: "red", Verdict.NO_DIFFERENCE: "dim"}
 
-_ARROW = {"higher": "↑", "lower": "↓"}
-
 FOOTNOTE = (
     "↑ higher is better, ↓ lower is better. "
     "Median over seeds; difference: median of the paired differences with its 95 % bootstrap interval.\n"
@@ -96,6 +94,6 @@ def _table(rows: list[Row], title: str) -> Table:
         name = "" if row.point == previous else row.point
         middle = [row.candidate] if several else []
         numbers = [row.baseline_median, row.candidate_median, row.effect, row.interval]
-        table.add_row(name, f"{row.metric} {_ARROW[row.better]}", *middle, *numbers, verdict)
+        table.add_row(name, row.heading, *middle, *numbers, verdict)
         previous = row.point
     return table
