@@ -22,7 +22,7 @@ def environment(paths: Paths) -> dict[str, str]:
     c = [f"-ffile-prefix-map={at}={name}" for at, name in places.items()]
     return {
         "PATH": os.pathsep.join(path),
-        "BPF_CLANG": str(paths.toolchain / "bin" / "clang"),
+        "BPF_CLANG": str(paths.root / "setup" / "bpf-clang"),
         "BPF_EXTRA_CFLAGS_PRE_INCL": " ".join(c),
         "CFLAGS": _with("CFLAGS", c),
         "RUSTFLAGS": _with("RUSTFLAGS", rust),
