@@ -98,6 +98,8 @@ counters! {
     exchange,
     #[stat(desc = "Idle CPUs woken from the tick for a task that still waited")]
     rescue_kick,
+    #[stat(desc = "Tasks run out of turn because they had waited for seconds")]
+    relieved,
     #[stat(desc = "Wakeups that looked for an idle CPU (not by --idle builtin)")]
     idle_search,
     #[stat(desc = "CPUs looked at in those and in later searches")]

@@ -56,6 +56,11 @@ struct cpu_ctx {
 	 * being picked here are not subtracted until it is found empty.
 	 */
 	u32 nr_queued;
+
+	/* When the queue was looked at last for those who wait too long (relief). */
+	u64 relief_ns; /* scx_bpf_now() */
+	u64 relief_jiffies;
+
 	u8 slices_alone; /* slices granted while nobody waited here */
 
 	bool offline;
@@ -68,6 +73,7 @@ struct cpu_ctx {
 	bool local_pending; /* a task put past the queue has not run yet */
 	bool parked; /* tasks wait here for their group's next period */
 	bool release; /* set by a timer: some of them may run again */
+	bool relief; /* some in the queue may wait for too long */
 
 	/*
 	 * enum idle_state, as ops.update_idle said last. By --idle scan other

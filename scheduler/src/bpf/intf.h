@@ -95,6 +95,7 @@ struct cpu_stats {
 	u64 pull_miss;
 	u64 exchange;
 	u64 rescue_kick;
+	u64 relieved;
 	u64 idle_search;
 	u64 idle_examined;
 	u64 idle_claim;

@@ -21,6 +21,7 @@
  *   wakeq.bpf.h     the shared wake queue: the order in which wakees are pulled
  *   enqueue.bpf.h   queueing, and preemption at wakeup
  *   pull.bpf.h      work for a CPU that would idle, fairness between CPUs
+ *   relief.bpf.h    a turn for who waits too long
  *   hotplug.bpf.h   CPUs that come and go
  *   grq.bpf.h       the global queue and its lock (--runq global)
  *   confine.bpf.h   tasks that may not run on all CPUs, in the global queue
@@ -43,6 +44,7 @@
 #include "enqueue.bpf.h"
 #include "walk.bpf.h"
 #include "pull.bpf.h"
+#include "relief.bpf.h"
 #include "dispatch.bpf.h"
 #include "schedstat.bpf.h"
 #include "grq.bpf.h"
@@ -147,6 +149,7 @@ void BPF_STRUCT_OPS(heddle_tick, struct task_struct *p)
 	if (runq_global)
 		return;
 	rescue_waiting(cpu);
+	relief_tick(cpu_ctx(cpu));
 	asym_tick(cpu, p);
 }
 
