@@ -1,16 +1,14 @@
 """Nobody waits for ever, seen on a real kernel: sched_ext would throw the scheduler out for it."""
 
-import json
 from pathlib import Path
 
 import pytest
 
 from heddle_lab.job import KillStep, Read, Step
-from heddle_lab.results import Results
 from tests.conftest import Boot
 from tests.vm.counting import counted, counters
 from tests.vm.test_cgroup import slow
-from tests.vm.test_core import HEDDLE, MS, STATE, spin
+from tests.vm.test_core import HEDDLE, MS, STATE, cpu_ns, spin
 
 FOR_MS = 14_000
 """well beyond the 10 s after which sched_ext throws a scheduler out"""
@@ -19,10 +17,6 @@ CROWDS = {"hogs": ["--threads", "40"], "heavy hogs": ["--threads", "5", "--nice"
 """a SCHED_IDLE task beside them is entitled to a slice in 41 s, and in 443 s"""
 
 LOWLY = ["--threads", "4", "--policy", "idle,idle,other,batch", "--nice", "0,0,19,19"]
-
-
-def threads_cpu_ns(results: Results, step: str) -> list[int]:
-    return [thread["cpu_ns"] for thread in json.loads(results.step(step).stdout)["threads"]]
 
 
 @pytest.mark.parametrize("cgroup", ["flat", "off"])
@@ -38,7 +32,7 @@ def test_the_lightest_run_in_a_crowd_on_one_cpu(boot: Boot, crowd: str, cgroup: 
     steps = counted("crowd", ["--cgroup", cgroup], load, interval_s=1)
     results = boot(steps, machine=slow(tmp_path, "cores = 2"), sched=HEDDLE).check()
     assert results.step("state").stdout.strip() == "enabled"
-    got = threads_cpu_ns(results, "lowly")
+    got = cpu_ns(results, "lowly")
     assert min(got) > 3 * MS
     assert sum(got) < 0.01 * FOR_MS * MS
     assert counters(results, "crowd")["relieved"] >= 4
