@@ -45,6 +45,7 @@ look: setup
 	$(IN) python3 -m pytest -c lab/pyproject.toml lab/browser
 
 bench: setup
+	$(PYTHON) -m setup peers kernel-peers
 	set -e; for name in $(BENCH); do \
 	  bin/heddle run lab/experiments/$$name.toml --out docs/results/$$name; done
 

@@ -72,6 +72,16 @@ class KernelBuild:
 
 
 @dataclass(frozen=True)
+class KernelPeers:
+    """Schedulers in a kernel's source, and the package of that kernel's types in C."""
+
+    suites: tuple[str, ...]
+    source: str
+    types: str
+    programs: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Kernels:
     """Where kernels come from and which series are fetched without being asked for."""
 
@@ -94,6 +104,7 @@ class Pins:
     kernel_build: KernelBuild
     image_suites: tuple[str, ...]
     peers: dict[str, str]
+    kernel_peers: KernelPeers
     python_minimum: str
 
 
@@ -112,7 +123,7 @@ def parse(data: dict[str, Any]) -> Pins:
     table = _Table(data, "")
     qemu, firmware = table.table("qemu"), table.table("qemu", "firmware")
     debian, kernels = table.table("debian"), table.table("kernels")
-    rust = table.table("toolchain", "rust")
+    rust, kernel_peers = table.table("toolchain", "rust"), table.table("kernel-peers")
     return Pins(
         debian=Debian(
             debian.text("mirror").rstrip("/"),
@@ -141,6 +152,12 @@ def parse(data: dict[str, Any]) -> Pins:
         kernel_build=_kernel_build(kernels.table("build")),
         image_suites=table.table("image").texts("suites"),
         peers=table.table("peers").strings(),
+        kernel_peers=KernelPeers(
+            suites=kernel_peers.texts("suites"),
+            source=kernel_peers.text("source"),
+            types=kernel_peers.text("types"),
+            programs=kernel_peers.texts("programs"),
+        ),
         python_minimum=table.table("python").text("minimum"),
     )
 

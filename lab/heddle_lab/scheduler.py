@@ -82,7 +82,7 @@ def parse(text: str) -> Scheduler:
         known = ", ".join([EEVDF, HEDDLE, *_peers()])
         raise HeddleError(
             f"unknown scheduler '{name}'; known: {known}, or NAME=COMMAND; "
-            "`python3 -m setup peers` builds the published ones"
+            "`python3 -m setup peers` and `kernel-peers` build published ones"
         )
     try:
         argv = shlex.split(command) if equals else [name]

@@ -130,7 +130,7 @@ def test_published_schedulers_are_known_by_name(cache: Path) -> None:
     built = cache / "peers" / "scx_peer-1.1.4" / "bin" / "scx_peer"
     built.parent.mkdir(parents=True)
     built.write_text("#!/bin/sh\n")
-    with pytest.raises(HeddleError, match="`python3 -m setup peers` builds the published ones"):
+    with pytest.raises(HeddleError, match="`python3 -m setup peers` and `kernel-peers` build published ones"):
         scheduler.parse("scx_peer")
     (cache / "peers" / "bin").mkdir()
     (cache / "peers" / "bin" / "scx_peer").symlink_to(built)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..context import Context
-from . import deb, host, image, kernels, peers, python, qemu, scheduler, toolchain
+from . import deb, host, image, kernel_peers, kernels, peers, python, qemu, scheduler, toolchain
 
 
 @dataclass(frozen=True)
@@ -34,4 +34,5 @@ STAGES = (
     Stage("image", image.run, ("toolchain", "scheduler")),
     Stage("deb", deb.run, ("host", "toolchain", "scheduler"), on_demand=True),
     Stage("peers", peers.run, ("toolchain",), on_demand=True),
+    Stage("kernel-peers", kernel_peers.run, ("toolchain",), on_demand=True),
 )
