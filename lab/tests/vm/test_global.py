@@ -97,7 +97,11 @@ def test_tasks_get_what_their_deadlines_say(boot: Boot, one_cpu: str) -> None:
 
 
 def test_both_ways_of_locking_decide_alike(boot: Boot, one_cpu: str) -> None:
-    """The order in which hogs get the only CPU. No two of their deadlines come closer than what a lock takes."""
+    """The order in which hogs get the only CPU. No two of their deadlines come closer than what a lock takes.
+
+    Not so the ends of a slice and of the hogs themselves: the last turns are left out.
+    """
+    turns = 110
     hogs = spin("hogs", "--threads", "3", "--nice", "0,3,8", for_ms=1000, trace=Trace(events=["sched:sched_switch"]))
     orders = []
     for locking in LOCKINGS:
@@ -105,8 +109,8 @@ def test_both_ways_of_locking_decide_alike(boot: Boot, one_cpu: str) -> None:
         switches = results.trace("sched_switch")
         runs = [hit.fields["next_prio"] for hit in switches if hit.fields["next_comm"] == "heddle-load"]
         orders.append([prio for prio, _ in groupby(runs)])
-    assert len(orders[0]) > 100
-    assert orders[0] == orders[1]
+    assert min(map(len, orders)) > turns
+    assert orders[0][:turns] == orders[1][:turns]
 
 
 def test_the_idle_policy_comes_last_but_comes(boot: Boot, one_cpu: str) -> None:
