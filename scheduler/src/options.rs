@@ -75,7 +75,8 @@ pub struct Options {
     pub sis_node: Switch,
 
     /// Which CPUs are better, where they differ: as the machine says, as none, or by a list
-    /// such as 0-15:100,16-23:60 (a higher number is faster)
+    /// such as 0-15:100,16-23:60 (a higher number is faster). With `off`, nothing that runs
+    /// moves to a better place, not even off a core that two threads share
     #[arg(long, value_name = "auto|off|PRIORITIES", default_value = "auto",
           value_parser = ranks::parse, help_heading = ASYMMETRY)]
     pub asym: Asym,

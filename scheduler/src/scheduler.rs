@@ -372,6 +372,8 @@ fn lay_out(open: &mut OpenBpfSkel<'_>, topology: &Topology, options: &Options) -
         .places
         .iter()
         .any(|place| !place.core.is_power_of_two());
+    let differ = rodata.asym_enabled || rodata.has_smt;
+    rodata.asym_moves = differ && options.asym != Asym::Off;
     let places: &mut [types::cpu_place; MAX_CPUS] = &mut rodata.places;
     let cpu_at: &mut [u16; MAX_WORDS * CPUS_PER_WORD] = &mut rodata.cpu_at;
     let words: &mut [types::word_layout; MAX_WORDS] = &mut rodata.word_layouts;

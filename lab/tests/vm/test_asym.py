@@ -132,6 +132,30 @@ def test_equal_cpus_know_of_no_ranks(boot: Boot) -> None:
     assert set(events.values()) == {0}
 
 
+@pytest.mark.parametrize(("asym", "moved", "least", "most"), [("auto", 1, 1.6, 2.0), ("off", 0, 1.2, 1.3)])
+def test_of_two_threads_that_share_a_core_one_moves_to_an_idle_one(
+    boot: Boot, asym: str, moved: int, least: float, most: float
+) -> None:
+    """Where all cores are equal. Two hogs are held on the threads of one core, then let go; work in cores."""
+    spin = ["heddle-load", "spin", "--threads", "2", "--cpus", "0,1", "--for-ms", str(FOR_MS)]
+    pair = Step(name="pair", argv=spin, background=True)
+    steps = counted(
+        "pair",
+        ["--asym", asym],
+        [
+            pair,
+            Step(name="held", action=Sleep(ns=20 * MS)),
+            Step(
+                name="let go", argv=["sh", "-c", "for pid in $(pgrep heddle-load); do taskset -a -c -p 0-15 $pid; done"]
+            ),
+            Step(name="wait", action=WaitStep(step="pair")),
+        ],
+    )
+    results = boot(steps, machine="smp-16-2llc", sched=HEDDLE).check()
+    assert counters(results, "pair")["asym_moved"] == moved
+    assert least < work(results, "pair") / (FOR_MS * MS / 10_000) < most
+
+
 def test_the_best_cores_may_go_and_come_back(boot: Boot) -> None:
     online = "/sys/devices/system/cpu/cpu{}/online"
     turns = [

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Asymmetric packing: which kind of CPU a task runs on, where they differ.
+ * Asymmetric packing: which kind of place a task runs on, where they differ: by
+ * the speed of cores, or by whether a thread has its core to itself.
  *
  * The loader seats the CPUs of an LLC in the order of their priorities, so a
  * search for an idle core that starts at the first seat finds the best: fast
@@ -15,7 +16,9 @@
  * a CPU takes part once in ASYM_INTERVAL_NS in the long run. A few moves at once
  * are free: tasks that start together find their places in several steps.
  *
- * Where all CPUs are equal the mechanism is dead code.
+ * Where all CPUs are equal, but cores have two threads, all that is left of it is
+ * that a task which shares a core moves to one that idles. Where no place is better
+ * than another, the mechanism is dead code.
  */
 #pragma once
 
@@ -24,7 +27,9 @@
 #include "policy/asym.h"
 #include "topology.bpf.h"
 
-/* Set by the loader. */
+/* Some places are better than others. Set by the loader, as the next. */
+const volatile bool asym_moves;
+
 const volatile enum asym_rule asym_rule = ASYM_RULE_CORE;
 
 /* Short runs end sooner than a move pays. */
@@ -51,7 +56,7 @@ static __always_inline struct asym_cpu *asym_cpu(u32 cpu)
 /* Who is busy, the idle masks say: without them all but placement is off. */
 static __always_inline bool asym_sees_busy(void)
 {
-	return asym_enabled && idle_has_mask();
+	return asym_moves && idle_has_mask();
 }
 
 static __always_inline u64 seats_of(u32 word)
@@ -80,7 +85,7 @@ static __always_inline void asym_count_placement(u32 cpu)
 {
 	const volatile struct cpu_place *at = place_of(cpu);
 
-	if (!asym_sees_busy())
+	if (!asym_enabled || !idle_has_mask())
 		return;
 	if (siblings_busy(at))
 		count(asym_sibling);
@@ -127,9 +132,13 @@ static __always_inline bool asym_ask(u32 from, u32 to, u64 now)
 	return true;
 }
 
-/* The CPUs of @word whose task would run better on the idle CPU at @at. */
+/*
+ * The CPUs of @word whose task would run better on the idle CPU at @at, of whose
+ * core other threads are busy or not.
+ */
 static __always_inline u64 asym_candidates(u32 word,
-					   const volatile struct cpu_place *at)
+					   const volatile struct cpu_place *at,
+					   bool sibling_busy)
 {
 	const volatile struct word_layout *layout = word_layout_of(word);
 	struct asym_view view = {
@@ -138,7 +147,7 @@ static __always_inline u64 asym_candidates(u32 word,
 		.starts = layout->core_starts,
 		.ends = layout->core_ends,
 		.smt = at->core & (at->core - 1),
-		.sibling_busy = siblings_busy(at),
+		.sibling_busy = sibling_busy,
 	};
 
 	return asym_helped(asym_rule, &view);
@@ -178,13 +187,20 @@ static __always_inline bool asym_ask_one_of(u64 cpus, u32 word, u32 cpu,
 __noinline int asym_help_others(u32 cpu)
 {
 	const volatile struct cpu_place *at = place_of(cpu);
-	u64 now = scx_bpf_now();
+	bool sibling_busy;
+	u64 now;
 	u32 word;
 
-	if (!asym_sees_busy() || !asym_rested(cpu, now))
+	if (!asym_sees_busy())
+		return 0;
+	sibling_busy = siblings_busy(at);
+	if (!asym_enabled && sibling_busy)
+		return 0;
+	now = scx_bpf_now();
+	if (!asym_rested(cpu, now))
 		return 0;
 	bpf_for(word, at->node_first, at->node_end) {
-		u64 cpus = asym_candidates(word, at);
+		u64 cpus = asym_candidates(word, at, sibling_busy);
 
 		if (asym_ask_one_of(cpus, word, cpu, now))
 			break;
