@@ -90,7 +90,8 @@ def test_a_large_program_is_spread_over_the_nodes_and_a_small_one_stays(boot: Bo
     ]
     results = boot(steps, machine=SOCKETS, sched=HEDDLE).check()
     on_first = {step: in_first_node(results, step) for step in ("many", "pair 0", "pair 1", "pair 2")}
-    assert 0.2 < on_first["many"] < 0.4, on_first
+    # A quarter, were all sockets used alike; before tasks were spread, nearly none or nearly all.
+    assert 0.15 < on_first["many"] < 0.4, on_first
     assert all(part < 0.05 or part > 0.95 for step, part in on_first.items() if step != "many"), on_first
 
 
