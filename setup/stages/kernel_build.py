@@ -13,14 +13,13 @@ import re
 import shutil
 from pathlib import Path
 
-from .. import archive, cache
+from .. import cache
 from ..context import Context, items
 from ..debian import Package
 from ..pins import KernelBuild
 from ..report import SetupError
-from . import toolchain
+from . import kernel_source, toolchain
 
-SOURCES = "usr/src"
 GCC = "x86_64-linux-gnu-gcc-14"
 
 # Called by name; all else of the tools is found by its path.
@@ -88,13 +87,8 @@ def _sources(context: Context, pinned: KernelBuild) -> list[Package]:
 
 def _unpack(context: Context, debs: list[Path], tree: Path) -> None:
     """Put the source and, as `config.*.xz`, the configurations into TREE."""
-    context.say("unpacking the kernel's source")
-    packed = tree / "packed"
-    for deb in debs:
-        archive.unpack(deb, packed)
-    [tarball] = packed.glob(f"{SOURCES}/linux-source-*.tar.xz")
-    context.run(["tar", "-xf", tarball, "-C", tree, "--strip-components=1"])
-    for config in packed.glob(f"{SOURCES}/linux-config-*/config.*.xz"):
+    packed = kernel_source.unpack(context, debs, tree)
+    for config in packed.glob("usr/src/linux-config-*/config.*.xz"):
         shutil.move(config, tree)
     shutil.rmtree(packed)
 

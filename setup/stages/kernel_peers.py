@@ -6,11 +6,12 @@ import os
 import shutil
 from pathlib import Path
 
-from .. import archive, cache
+from .. import cache
 from ..context import Context, items
 from ..debian import Package
 from ..pins import KernelPeers
 from ..report import SetupError
+from . import kernel_source
 
 # All that tools/sched_ext and the bpftool that it builds are made from.
 PARTS = ("tools", "scripts", "kernel/bpf")
@@ -46,18 +47,7 @@ def _packages(context: Context, pinned: KernelPeers) -> list[Package]:
 
 def _build(context: Context, debs: list[Path], pinned: KernelPeers, source: Path) -> None:
     """Unpack into SOURCE what is needed and build the programs into its `build/bin`."""
-    context.say("unpacking the kernel's source")
-    source.mkdir()
-    packed = source / "packed"
-    for deb in debs:
-        archive.unpack(deb, packed)
-    [tarball] = packed.glob("usr/src/linux-source-*.tar.xz")
-    context.run(
-        [
-            *("tar", "-xf", tarball, "-C", source, "--strip-components=1", "--wildcards"),
-            *(f"{tarball.name.removesuffix('.tar.xz')}/{part}/*" for part in PARTS),
-        ]
-    )
+    packed = kernel_source.unpack(context, debs, source, PARTS)
     tools = context.paths.toolchain / "bin"
     context.run(
         [
