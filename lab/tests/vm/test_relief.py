@@ -14,7 +14,7 @@ FOR_MS = 14_000
 """well beyond the 10 s after which sched_ext throws a scheduler out"""
 
 CROWDS = {"hogs": ["--threads", "40"], "heavy hogs": ["--threads", "5", "--nice", "-20"]}
-"""a SCHED_IDLE task beside them is entitled to a slice in 41 s, and in 443 s"""
+"""by runs of a tick, 4 ms, a SCHED_IDLE task beside them is entitled to one in 55 s, and in ten minutes"""
 
 LOWLY = ["--threads", "4", "--policy", "idle,idle,other,batch", "--nice", "0,0,19,19"]
 
