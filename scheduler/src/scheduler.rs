@@ -367,13 +367,12 @@ fn lay_out(open: &mut OpenBpfSkel<'_>, topology: &Topology, options: &Options) -
         .places
         .iter()
         .any(|place| place.node != (0..layout.words));
-    rodata.asym_enabled = topology.ranks().is_some();
+    rodata.cpus_differ = topology.ranks().is_some();
     rodata.has_smt = layout
         .places
         .iter()
         .any(|place| !place.core.is_power_of_two());
-    let differ = rodata.asym_enabled || rodata.has_smt;
-    rodata.asym_moves = differ && options.asym != Asym::Off;
+    rodata.asym_enabled = options.asym != Asym::Off && (rodata.cpus_differ || rodata.has_smt);
     let places: &mut [types::cpu_place; MAX_CPUS] = &mut rodata.places;
     let cpu_at: &mut [u16; MAX_WORDS * CPUS_PER_WORD] = &mut rodata.cpu_at;
     let words: &mut [types::word_layout; MAX_WORDS] = &mut rodata.word_layouts;

@@ -28,7 +28,7 @@
 #include "topology.bpf.h"
 
 /* Some places are better than others. Set by the loader, as the next. */
-const volatile bool asym_moves;
+const volatile bool asym_enabled;
 
 const volatile enum asym_rule asym_rule = ASYM_RULE_CORE;
 
@@ -56,7 +56,7 @@ static __always_inline struct asym_cpu *asym_cpu(u32 cpu)
 /* Who is busy, the idle masks say: without them all but placement is off. */
 static __always_inline bool asym_sees_busy(void)
 {
-	return asym_moves && idle_has_mask();
+	return asym_enabled && idle_has_mask();
 }
 
 static __always_inline u64 seats_of(u32 word)
@@ -85,7 +85,7 @@ static __always_inline void asym_count_placement(u32 cpu)
 {
 	const volatile struct cpu_place *at = place_of(cpu);
 
-	if (!asym_enabled || !idle_has_mask())
+	if (!cpus_differ || !idle_has_mask())
 		return;
 	if (siblings_busy(at))
 		count(asym_sibling);
@@ -194,7 +194,8 @@ __noinline int asym_help_others(u32 cpu)
 	if (!asym_sees_busy())
 		return 0;
 	sibling_busy = siblings_busy(at);
-	if (!asym_enabled && sibling_busy)
+	/* Such a place is no better than any other then: spare the walk. */
+	if (!cpus_differ && sibling_busy)
 		return 0;
 	now = scx_bpf_now();
 	if (!asym_rested(cpu, now))

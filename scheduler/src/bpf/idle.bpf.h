@@ -30,7 +30,7 @@ const volatile bool sis_node;
 const volatile bool has_smt;
 
 /* CPUs differ in priority, and are seated in that order. Set by the loader. */
-const volatile bool asym_enabled;
+const volatile bool cpus_differ;
 
 /* What cpu_ctx::idle says. */
 enum idle_state { STATE_BUSY, STATE_IDLE, STATE_CLAIMED };
@@ -256,7 +256,7 @@ static __always_inline s32 claim_one_of(const struct task_struct *p, u64 cpus,
 static __always_inline u32 first_seat(u64 cpus, u32 word,
 				      const volatile struct cpu_place *near)
 {
-	if (!asym_enabled)
+	if (!cpus_differ)
 		return near->bit;
 	if (word != near->word || !(cpus & 1ULL << (near->bit & 63)))
 		return 0;

@@ -16,7 +16,7 @@
 
 #define RELIEF_NS 2000000000ULL
 
-/* ops.tick: time for another look at who waits on @cpu? */
+/* ops.tick: is it time for another look at who waits in the queue of @c? */
 static __always_inline void relief_tick(struct cpu_ctx *c)
 {
 	u64 now;
@@ -41,7 +41,7 @@ __noinline bool relieve_one(u32 cpu)
 
 	bpf_for_each(scx_dsq, p, cpu, 0) {
 		/* jiffies; the kernel's watchdog goes by the same. */
-		if ((s64)(c->relief_jiffies - p->scx.runnable_at) <= 0)
+		if (!vt_before(p->scx.runnable_at, c->relief_jiffies))
 			continue;
 		scx_bpf_dsq_move_set_vtime(BPF_FOR_EACH_ITER,
 					   vt_key(c->clock, cpu));
