@@ -110,10 +110,10 @@ mod references {
             prop_assert_eq!(shim_cpu_of_ref(wake), cpu);
         }
 
-        /// One step of virtual time is what the key keeps of it: 1 ns of nice 0.
+        /// One step of virtual time is what the key keeps of it: 2 ns of nice 0.
         #[test]
         fn of_a_task_that_has_run_are_stale(
-            pid in 0..PID_MAX, vt: u64, ran in 1024u64..1 << 40, cpu in 0..MAX_CPUS
+            pid in 0..PID_MAX, vt: u64, ran in 2048u64..1 << 40, cpu in 0..MAX_CPUS
         ) {
             let before = shim_wake_ref(pid, shim_vt_key(vt, cpu));
             let after = shim_wake_ref(pid, shim_vt_key(vt.wrapping_add(ran), cpu));
@@ -130,7 +130,7 @@ mod references {
 
         #[test]
         fn end_the_walk_where_the_task_would_stand(
-            pid in 0..PID_MAX, vt: u64, step in 1024i64..1 << 40, cpu in 0..MAX_CPUS
+            pid in 0..PID_MAX, vt: u64, step in 2048i64..1 << 40, cpu in 0..MAX_CPUS
         ) {
             let at = |by: i64| shim_vt_key(vt.wrapping_add_signed(by), cpu);
             let wake = shim_wake_ref(pid, at(0));
@@ -155,12 +155,12 @@ fn none_of_a_million_references_outlives_its_wait() {
         if kept.len() > SLOTS {
             kept.pop_front();
         }
-        // From 1 ns to 16 ms, small ones as often as large ones (xorshift64).
+        // From 2 ns to 32 ms, small ones as often as large ones (xorshift64).
         seed ^= seed << 13;
         seed ^= seed >> 7;
         seed ^= seed << 17;
         let ran = 1 + (seed >> 40) / (1 << (seed % 24));
-        vt = vt.wrapping_add(ran << 10);
+        vt = vt.wrapping_add(ran << 11);
     }
 }
 

@@ -7,7 +7,7 @@
  * by how often it happens:
  *
  *   - a task wakes or sleeps: its weight is added to its group's load, or
- *     subtracted. The load is striped by LLC, and no level above is touched;
+ *     subtracted (group_load.bpf.h). No level above is touched;
  *   - a task starts to run or is queued: its weight is multiplied by its
  *     group's scale;
  *   - about every millisecond, once for the machine, a timer walks the groups
@@ -258,36 +258,6 @@ static __always_inline void group_activate(const struct task_group *tg)
 	walk_arm(WALK_NS);
 }
 
-/* ops.runnable */
-static __always_inline void group_join(const struct task_struct *p)
-{
-	const struct task_group *tg = p->sched_task_group;
-	u32 id = group_id(tg);
-	struct group *g = group_at(id);
-	u32 stripe = place_of(bpf_get_smp_processor_id())->word % GROUP_STRIPES;
-
-	__sync_fetch_and_add(&g->stripes[stripe].load, task_weight(p));
-	if (id <= ROOT_GROUP)
-		return;
-	if (tg->css.id != id) {
-		count(group_overflow);
-		/* It is the ancestor in the slot that is to be walked. */
-		if (!g->serial)
-			group_activate(tg);
-	} else if (g->serial != tg->css.serial_nr) {
-		group_activate(tg);
-	}
-}
-
-/* ops.quiescent */
-static __always_inline void group_leave(const struct task_struct *p)
-{
-	u32 stripe = place_of(bpf_get_smp_processor_id())->word % GROUP_STRIPES;
-
-	__sync_fetch_and_add(&group_of(p)->stripes[stripe].load,
-			     -task_weight(p));
-}
-
 /* ops.running, on kernels that do not tell of changes. */
 static __always_inline void group_poll_idle(const struct task_struct *p)
 {
@@ -333,6 +303,25 @@ static __always_inline u32 slot_of(struct cgroup *cgrp)
 		return MAX_GROUPS;
 	id = BPF_CORE_READ(css, id);
 	return id < MAX_GROUPS ? id : MAX_GROUPS;
+}
+
+/* The slot that the tasks of @cgrp are counted to, as group_id(). */
+static __always_inline u32 slot_above(struct cgroup *cgrp)
+{
+	struct cgroup_subsys_state *css = cpu_css(cgrp);
+	u32 level;
+
+	bpf_for(level, 0, GROUP_LEVELS) {
+		u32 id;
+
+		if (!css)
+			break;
+		id = BPF_CORE_READ(css, id);
+		if (id < MAX_GROUPS)
+			return id;
+		css = BPF_CORE_READ(css, parent);
+	}
+	return ROOT_GROUP;
 }
 
 /* Is @cgrp, or the CPU controller in it, on its way out? */

@@ -12,7 +12,8 @@
  *   idle.bpf.h      idle CPUs and the search for one
  *   spread.bpf.h    the NUMA node where a new task starts
  *   asym.bpf.h      CPUs of different speed: moving what runs to a better one
- *   cgroup.bpf.h    groups: which one a task is in, how it counts there
+ *   cgroup.bpf.h    groups: which one a task is in, what it weighs there
+ *   group_load.bpf.h  groups: whose tasks are runnable, and how many
  *   walk.bpf.h      groups: what each one's tasks weigh
  *   bandwidth.bpf.h groups: how much CPU time they may use
  *   bandwidth_timer.bpf.h  the periods of that, and who must stop
@@ -36,6 +37,7 @@
 #include "spread.bpf.h"
 #include "asym.bpf.h"
 #include "cgroup.bpf.h"
+#include "group_load.bpf.h"
 #include "runq.bpf.h"
 #include "bandwidth.bpf.h"
 #include "bandwidth_timer.bpf.h"
@@ -72,15 +74,20 @@ void BPF_STRUCT_OPS(heddle_enable, struct task_struct *p)
 		runq_init_task(p);
 }
 
+void BPF_STRUCT_OPS(heddle_disable, struct task_struct *p)
+{
+	load_leave(p);
+}
+
+void BPF_STRUCT_OPS(heddle_set_weight, struct task_struct *p, u32 weight)
+{
+	load_reweigh(p);
+}
+
 void BPF_STRUCT_OPS(heddle_set_cpumask, struct task_struct *p,
 		    const struct cpumask *cpumask)
 {
 	global_set_affinity(p);
-}
-
-void BPF_STRUCT_OPS(heddle_runnable, struct task_struct *p, u64 enq_flags)
-{
-	group_join(p);
 }
 
 s32 BPF_STRUCT_OPS(heddle_select_cpu, struct task_struct *p, s32 prev_cpu,
@@ -93,10 +100,12 @@ s32 BPF_STRUCT_OPS(heddle_select_cpu, struct task_struct *p, s32 prev_cpu,
 
 void BPF_STRUCT_OPS(heddle_enqueue, struct task_struct *p, u64 enq_flags)
 {
-	if (runq_global)
+	if (runq_global) {
 		global_enqueue(p, enq_flags);
-	else
-		enqueue_task(p, enq_flags);
+		return;
+	}
+	load_join(p);
+	enqueue_task(p, enq_flags);
 }
 
 void BPF_STRUCT_OPS(heddle_dequeue, struct task_struct *p, u64 deq_flags)
@@ -121,6 +130,7 @@ void BPF_STRUCT_OPS(heddle_running, struct task_struct *p)
 	}
 	if (cgroup_poll_idle)
 		group_poll_idle(p);
+	load_join(p);
 	runq_start(p);
 	bandwidth_start(p);
 }
@@ -134,11 +144,8 @@ void BPF_STRUCT_OPS(heddle_stopping, struct task_struct *p, bool runnable)
 	}
 	bandwidth_stop(p);
 	runq_stop(p);
-}
-
-void BPF_STRUCT_OPS(heddle_quiescent, struct task_struct *p, u64 deq_flags)
-{
-	group_leave(p);
+	if (!runnable)
+		load_leave(p);
 }
 
 void BPF_STRUCT_OPS(heddle_tick, struct task_struct *p)
@@ -194,6 +201,12 @@ void BPF_STRUCT_OPS(heddle_cgroup_exit, struct cgroup *cgrp)
 {
 	group_set_bandwidth(cgrp, 0, 0, 0);
 	group_exit(cgrp);
+}
+
+void BPF_STRUCT_OPS(heddle_cgroup_move, struct task_struct *p,
+		    struct cgroup *from, struct cgroup *to)
+{
+	load_move(p, from);
 }
 
 void BPF_STRUCT_OPS(heddle_cgroup_set_weight, struct cgroup *cgrp, u32 weight)
@@ -263,23 +276,24 @@ void BPF_STRUCT_OPS(heddle_exit, struct scx_exit_info *ei)
 }
 
 SCX_OPS_DEFINE(heddle_ops,
-	       .runnable	= (void *)heddle_runnable,
 	       .select_cpu	= (void *)heddle_select_cpu,
 	       .enqueue		= (void *)heddle_enqueue,
 	       .dispatch	= (void *)heddle_dispatch,
 	       .running		= (void *)heddle_running,
 	       .stopping	= (void *)heddle_stopping,
-	       .quiescent	= (void *)heddle_quiescent,
 	       .tick		= (void *)heddle_tick,
 	       .yield		= (void *)heddle_yield,
 	       .update_idle	= (void *)heddle_update_idle,
 	       .init_task	= (void *)heddle_init_task,
 	       .enable		= (void *)heddle_enable,
+	       .disable		= (void *)heddle_disable,
+	       .set_weight	= (void *)heddle_set_weight,
 	       .set_cpumask	= (void *)heddle_set_cpumask,
 	       .dequeue		= (void *)heddle_dequeue,
 	       .exit_task	= (void *)heddle_exit_task,
 	       .cgroup_init	= (void *)heddle_cgroup_init,
 	       .cgroup_exit	= (void *)heddle_cgroup_exit,
+	       .cgroup_move	= (void *)heddle_cgroup_move,
 	       .cgroup_set_weight	= (void *)heddle_cgroup_set_weight,
 	       .cgroup_set_bandwidth	= (void *)heddle_cgroup_set_bandwidth,
 	       .cgroup_set_idle	= (void *)heddle_cgroup_set_idle,

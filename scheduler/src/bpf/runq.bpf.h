@@ -174,7 +174,8 @@ static __always_inline void bound_sleeper(struct task_struct *p)
 	p->scx.dsq_vtime =
 		vt_key(lag_clamp(vt_of_key(key), from->clock,
 				 task_credit_vt(p, slice_vt), slice_vt),
-		       cpu_of_key(key));
+		       cpu_of_key(key)) |
+		(key & KEY_UNCOUNTED);
 }
 
 /* ops.enable: a task enters the scheduler, at fork or from another class. */
@@ -186,8 +187,11 @@ static __always_inline void runq_init_task(struct task_struct *p)
 	 * Without lag but half a slice in debt, as EEVDF does, so that a fork
 	 * storm does not run ahead of those who were there before.
 	 */
-	p->scx.dsq_vtime = vt_key(
-		cpu_ctx(cpu)->clock + vt_delta(slice_ns / 2, task_inv(p)), cpu);
+	p->scx.dsq_vtime =
+		vt_key(cpu_ctx(cpu)->clock +
+			       vt_delta(slice_ns / 2, task_inv(p)),
+		       cpu) |
+		KEY_UNCOUNTED;
 }
 
 /* @p, which is at @vt, runs from now on by the weight that it has now. */

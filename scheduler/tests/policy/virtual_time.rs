@@ -91,12 +91,20 @@ proptest! {
         let key = shim_vt_key(vt, cpu);
         prop_assert_eq!(shim_cpu_of_key(key), cpu);
         let error = ahead(vt, shim_vt_of_key(key));
-        prop_assert!((0..1 << VT_SHIFT).contains(&error));
+        prop_assert!((0..1 << KEY_VT_SHIFT).contains(&error));
+    }
+
+    #[test]
+    fn the_mark_of_the_uncounted_changes_neither(vt in any_vt(), cpu in 0..MAX_CPUS) {
+        let key = shim_vt_key(vt, cpu);
+        prop_assert_eq!(key & KEY_UNCOUNTED, 0);
+        prop_assert_eq!(shim_cpu_of_key(key | KEY_UNCOUNTED), cpu);
+        prop_assert_eq!(shim_vt_of_key(key | KEY_UNCOUNTED), shim_vt_of_key(key));
     }
 
     #[test]
     fn keys_of_one_clock_keep_the_order(
-        vt in any_vt(), d in (1u64 << VT_SHIFT)..(1 << 62), cpu in 0..MAX_CPUS
+        vt in any_vt(), d in (1u64 << KEY_VT_SHIFT)..(1 << 62), cpu in 0..MAX_CPUS
     ) {
         let (early, late) = (shim_vt_key(vt, cpu), shim_vt_key(vt.wrapping_add(d), cpu));
         prop_assert!(shim_vt_before(early, late));

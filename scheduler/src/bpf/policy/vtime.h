@@ -10,9 +10,10 @@
  * The fraction bits have a second use. A queued or sleeping task carries its
  * virtual time in p->scx.dsq_vtime, and virtual time means nothing without
  * the clock it belongs to: the fraction bits of that key hold the CPU whose
- * clock it is (enum vt_key). All keys in one queue name the same CPU, so the
- * CPU number never changes their order, and a task finds its way back to its
- * clock without a map lookup.
+ * clock it is. All keys in one queue name the same CPU, so the CPU number
+ * never changes their order, and a task finds its way back to its clock
+ * without a map lookup. The bit above them says whether the load of the task's
+ * group misses its weight (group_load.bpf.h), which no task's does that waits.
  */
 #pragma once
 
@@ -20,7 +21,11 @@
 #include "weight.h"
 
 #define VT_SHIFT 10
-#define VT_FRACTION ((1ULL << VT_SHIFT) - 1)
+
+#define KEY_CPU_MASK ((1ULL << VT_SHIFT) - 1)
+#define KEY_UNCOUNTED (1ULL << VT_SHIFT)
+#define KEY_VT_SHIFT (VT_SHIFT + 1)
+#define KEY_VT_MASK (~0ULL << KEY_VT_SHIFT)
 
 /* Largest step of virtual time: comparisons stay valid for half the range. */
 #define VT_STEP_MAX (1ULL << 62)
@@ -77,15 +82,15 @@ static inline u64 vt_delta(u64 delta_ns, u64 inv)
 /* The key that p->scx.dsq_vtime holds: virtual time and whose clock it is. */
 static inline u64 vt_key(u64 vt, u32 cpu)
 {
-	return (vt & ~VT_FRACTION) | (cpu & VT_FRACTION);
+	return (vt & KEY_VT_MASK) | (cpu & KEY_CPU_MASK);
 }
 
 static inline u64 vt_of_key(u64 key)
 {
-	return key & ~VT_FRACTION;
+	return key & KEY_VT_MASK;
 }
 
 static inline u32 cpu_of_key(u64 key)
 {
-	return key & VT_FRACTION;
+	return key & KEY_CPU_MASK;
 }

@@ -19,7 +19,7 @@
 /* The reference to the task @pid that is queued with @key (vtime.h). */
 static inline u64 wake_ref(u32 pid, u64 key)
 {
-	return (vt_of_key(key) >> VT_SHIFT) << REF_PLACE_SHIFT |
+	return (vt_of_key(key) >> KEY_VT_SHIFT) << REF_PLACE_SHIFT |
 	       (u64)cpu_of_key(key) << REF_PID_BITS |
 	       (pid & ((1U << REF_PID_BITS) - 1));
 }
@@ -31,13 +31,13 @@ static inline u32 pid_of_ref(u64 ref)
 
 static inline u32 cpu_of_ref(u64 ref)
 {
-	return (ref >> REF_PID_BITS) & VT_FRACTION;
+	return (ref >> REF_PID_BITS) & KEY_CPU_MASK;
 }
 
 /* Does a task queued with @key stand behind where @ref says its task stands? */
 static inline bool beyond_ref(u64 key, u64 ref)
 {
-	u32 place = vt_of_key(key) >> VT_SHIFT;
+	u32 place = vt_of_key(key) >> KEY_VT_SHIFT;
 
 	return (s32)(place - (u32)(ref >> REF_PLACE_SHIFT)) > 0;
 }
