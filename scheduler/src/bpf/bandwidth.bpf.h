@@ -268,9 +268,10 @@ static __always_inline bool bandwidth_park(struct task_struct *p, u64 enq_flags)
  */
 __noinline u64 released_key(const struct task_struct *p __arg_trusted, u32 cpu)
 {
+	struct standing who = standing_of(p);
 	struct cpu_ctx *c = cpu_ctx(cpu);
 
-	return vt_key(wakee_vt(p, task_inv(p), cpu, c, c->clock), cpu);
+	return vt_key(wakee_vt(p, &who, cpu, c, c->clock), cpu);
 }
 
 /* An idle CPU may take @p, which waits on @cpu now. */

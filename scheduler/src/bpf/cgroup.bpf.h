@@ -132,30 +132,33 @@ static __always_inline u64 task_weight(const struct task_struct *p)
 	return nice_weight[nice_index(p->static_prio)];
 }
 
-/* Inverse weight of @p on the flat queue; @inv is that in its group. */
-static __always_inline u64 group_inv(const struct task_struct *p, u64 inv)
-{
-	return hot_inv(inv, group_of(p)->scale, inv_max);
-}
+/* What a task counts for on the flat queue. */
+struct standing {
+	u64 inv; /* inverse weight */
+	/*
+	 * The same for what it may save up over its sleep, which belongs to the
+	 * group as much as to the task: a hundred tasks of one group, woken
+	 * together, may not each come a slice before the others by their own
+	 * light weight.
+	 */
+	u64 credit_inv;
+	bool idle; /* it yields to all that are not so */
+};
 
-/* Does @p yield to all others because of its group? */
-static __always_inline bool group_is_idle(const struct task_struct *p)
+static __always_inline struct standing standing_of(const struct task_struct *p)
 {
-	return group_of(p)->idle;
-}
+	struct standing who = { .idle = task_is_idle_policy(p) };
+	const struct group *g;
 
-/*
- * Virtual time that @p may have saved up over its sleep, in its own virtual
- * time. Credit belongs to the group as much as to the task: a hundred tasks of
- * one group, woken together, may not each come a slice before the others by
- * their own light weight.
- */
-static __always_inline u64 group_credit_vt(const struct task_struct *p,
-					   u64 slice_vt)
-{
-	u64 group_slice_vt = vt_delta(slice_ns, group_of(p)->credit_inv);
-
-	return group_slice_vt < slice_vt ? group_slice_vt : slice_vt;
+	who.inv = who.idle ? INV_IDLE : nice_inv[nice_index(p->static_prio)];
+	who.credit_inv = who.inv;
+	if (!cgroup_flat)
+		return who;
+	g = group_of(p);
+	who.inv = hot_inv(who.inv, g->scale, inv_max);
+	who.credit_inv = g->credit_inv < who.inv ? g->credit_inv : who.inv;
+	who.idle |= g->idle;
+	return who;
 }
 
 /* Number of the lowest bit that is set; there is one. */

@@ -51,13 +51,14 @@ static __always_inline bool enqueue_wakee(struct task_struct *p, u32 cpu,
 					  u64 enq_flags)
 {
 	u64 curr_vt = curr_vt_at(cpu, c, scx_bpf_now());
+	struct standing who = standing_of(p);
 	struct contender wakee = {
-		.inv = task_inv(p),
-		.idle = task_is_idle(p),
+		.inv = who.inv,
+		.idle = who.idle,
 		.batch = p->policy == SCHED_BATCH,
 	};
 
-	*vt = wakee_vt(p, wakee.inv, cpu, c, curr_vt);
+	*vt = wakee_vt(p, &who, cpu, c, curr_vt);
 	wakee.vt = *vt;
 
 	/*

@@ -27,17 +27,13 @@ static __always_inline u64 frame_of(const struct cpu_ctx *c, u64 vt)
 
 static __always_inline u64 task_inv(const struct task_struct *p)
 {
-	u64 inv = INV_IDLE;
-
-	if (!task_is_idle_policy(p))
-		inv = nice_inv[nice_index(p->static_prio)];
-	return cgroup_flat ? group_inv(p, inv) : inv;
+	return standing_of(p).inv;
 }
 
 /* Does @p yield to all that are not so? */
 static __always_inline bool task_is_idle(const struct task_struct *p)
 {
-	return task_is_idle_policy(p) || (cgroup_flat && group_is_idle(p));
+	return standing_of(p).idle;
 }
 
 /* What @ns on @cpu count: by --fair work, less on a slower one. */
@@ -60,13 +56,6 @@ static __always_inline u64 curr_vt_at(u32 cpu, const struct cpu_ctx *c, u64 now)
 static __always_inline u64 task_slice_vt(const struct task_struct *p)
 {
 	return vt_delta(slice_ns, task_inv(p));
-}
-
-/* The credit that @p, whose slice is @slice_vt, may bring from its sleep. */
-static __always_inline u64 task_credit_vt(const struct task_struct *p,
-					  u64 slice_vt)
-{
-	return cgroup_flat ? group_credit_vt(p, slice_vt) : slice_vt;
 }
 
 /* A slice of the lightest task that was on @c of late, in its virtual time. */
@@ -126,16 +115,17 @@ static __always_inline u64 task_vt_on(const struct task_struct *p, u32 cpu,
 }
 
 /*
- * Where a @p that slept, of inverse weight @inv, enters the queue of @cpu, whose
- * running task, if any, is at @curr_vt. A sleeper with credit does not wait for
- * a hog, however much that one is owed.
+ * Where a @p that slept, of standing @who, enters the queue of @cpu, whose running
+ * task, if any, is at @curr_vt. A sleeper with credit does not wait for a hog,
+ * however much that one is owed.
  */
-static __always_inline u64 wakee_vt(const struct task_struct *p, u64 inv,
-				    u32 cpu, struct cpu_ctx *c, u64 curr_vt)
+static __always_inline u64 wakee_vt(const struct task_struct *p,
+				    const struct standing *who, u32 cpu,
+				    struct cpu_ctx *c, u64 curr_vt)
 {
 	u64 key = p->scx.dsq_vtime, clock = c->clock, others;
-	u64 slice_vt = vt_delta(slice_ns, inv);
-	u64 credit_vt = task_credit_vt(p, slice_vt);
+	u64 slice_vt = vt_delta(slice_ns, who->inv);
+	u64 credit_vt = vt_delta(slice_ns, who->credit_inv);
 	u64 credit = lag_credit(vt_of_key(key), cpu_ctx(cpu_of_key(key))->clock,
 				credit_vt);
 	u64 vt;
@@ -169,11 +159,12 @@ static __always_inline void bound_sleeper(struct task_struct *p)
 {
 	u64 key = p->scx.dsq_vtime;
 	const struct cpu_ctx *from = cpu_ctx(cpu_of_key(key));
-	u64 slice_vt = task_slice_vt(p);
+	struct standing who = standing_of(p);
 
 	p->scx.dsq_vtime =
 		vt_key(lag_clamp(vt_of_key(key), from->clock,
-				 task_credit_vt(p, slice_vt), slice_vt),
+				 vt_delta(slice_ns, who.credit_inv),
+				 vt_delta(slice_ns, who.inv)),
 		       cpu_of_key(key)) |
 		(key & KEY_UNCOUNTED);
 }
@@ -194,17 +185,18 @@ static __always_inline void runq_init_task(struct task_struct *p)
 		KEY_UNCOUNTED;
 }
 
-/* @p, which is at @vt, runs from now on by the weight that it has now. */
+/* @p, which is at @vt, runs from now on by the standing @who that it has now. */
 static __always_inline void runq_rebase(struct cpu_ctx *c,
-					const struct task_struct *p, u64 vt)
+					const struct task_struct *p, u64 vt,
+					const struct standing *who)
 {
 	c->clock = vt_max(c->clock, vt);
 	c->curr_vt = vt;
-	c->curr_inv = task_inv(p);
+	c->curr_inv = who->inv;
 	c->curr_sum_exec = p->se.sum_exec_runtime;
 	c->curr_since = scx_bpf_now();
 	/* Who yields to all is nobody's measure, least of all of their credit. */
-	if (cgroup_flat && c->curr_inv > c->lightest_inv && !task_is_idle(p))
+	if (cgroup_flat && who->inv > c->lightest_inv && !who->idle)
 		c->lightest_inv = c->curr_inv;
 }
 
@@ -213,12 +205,11 @@ static __always_inline void runq_start(struct task_struct *p)
 {
 	u32 cpu = bpf_get_smp_processor_id();
 	struct cpu_ctx *c = cpu_ctx(cpu);
-	u64 vt = waiter_vt(p, cpu, c);
-	bool idle = task_is_idle(p);
+	struct standing who = standing_of(p);
 
-	runq_rebase(c, p, vt);
-	idle_note_running(cpu, c, idle);
-	c->curr_idle = idle;
+	runq_rebase(c, p, waiter_vt(p, cpu, c), &who);
+	idle_note_running(cpu, c, who.idle);
+	c->curr_idle = who.idle;
 	c->curr_hog =
 		is_hog(p->se.sum_exec_runtime, p->nvcsw, wakeup_granularity_ns);
 	c->curr_pinned = p->nr_cpus_allowed == 1;
@@ -257,9 +248,11 @@ static __always_inline void runq_insert(struct task_struct *p, u32 cpu,
 					struct cpu_ctx *c, u64 vt,
 					u64 enq_flags)
 {
-	if (task_is_idle(p))
+	struct standing who = standing_of(p);
+
+	if (who.idle)
 		vt = lag_of_idle(vt, c->clock, vt_delta(slice_ns, INV_NICE_0),
-				 task_slice_vt(p));
+				 vt_delta(slice_ns, who.inv));
 	c->nr_queued++;
 	if (p->nr_cpus_allowed > 1) {
 		c->offered = true;
@@ -315,9 +308,11 @@ static __always_inline bool runq_head(u32 cpu, u64 *vt)
 static __always_inline void runq_keep(struct cpu_ctx *c,
 				      struct task_struct *prev, u64 vt)
 {
+	struct standing who = standing_of(prev);
+
 	prev->scx.slice = slice_ns;
 	if (cgroup_flat)
-		runq_rebase(c, prev, vt);
+		runq_rebase(c, prev, vt, &who);
 	else
 		c->clock = vt_max(c->clock, vt);
 	count(kept);
