@@ -40,6 +40,8 @@ EXPORT(u64, lag_credit, (u64 vt, u64 clock, u64 most), (vt, clock, most))
 EXPORT(u64, lag_among, (u64 vt, u64 others, u64 credit), (vt, others, credit))
 EXPORT(bool, is_hog, (u64 run_ns, u64 sleeps, u64 gran_ns),
        (run_ns, sleeps, gran_ns))
+EXPORT(u64, lag_reweigh, (u64 vt, u64 clock, u64 before, u64 inv),
+       (vt, clock, before, inv))
 EXPORT(u64, lag_of_idle, (u64 vt, u64 clock, u64 slice_vt, u64 own_slice_vt),
        (vt, clock, slice_vt, own_slice_vt))
 EXPORT(u64, bandwidth_ns, (u64 us), (us))

@@ -198,9 +198,9 @@ static __always_inline void bandwidth_settle(struct cpu_ctx *c,
 }
 
 /* ops.stopping */
-static __always_inline void bandwidth_stop(const struct task_struct *p)
+static __always_inline void bandwidth_stop(u32 cpu, const struct task_struct *p)
 {
-	bandwidth_settle(cpu_ctx(bpf_get_smp_processor_id()), p);
+	bandwidth_settle(cpu_ctx(cpu), p);
 }
 
 /* From now on @p, which runs on the CPU of @c, draws from its group's pool. */
@@ -216,9 +216,8 @@ static __always_inline void bandwidth_follow(struct cpu_ctx *c,
 }
 
 /* ops.running */
-static __always_inline void bandwidth_start(struct task_struct *p)
+static __always_inline void bandwidth_start(u32 cpu, struct task_struct *p)
 {
-	u32 cpu = bpf_get_smp_processor_id();
 	struct cpu_ctx *c = cpu_ctx(cpu);
 
 	if (!any_quota())

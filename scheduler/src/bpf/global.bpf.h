@@ -140,12 +140,11 @@ static __always_inline void global_enable(struct task_struct *p)
 	global_set_affinity(p);
 }
 
-/* Rule b: what a CPU tells of itself is written by itself, about its task. */
+/* Rule b: what a CPU tells of itself is written under its rq lock, about its task. */
 static __always_inline void global_needs_rq(u32 cpu,
 					    const struct task_struct *p)
 {
-	if (lock_check &&
-	    (cpu != bpf_get_smp_processor_id() || cpu != scx_bpf_task_cpu(p)))
+	if (lock_check && cpu != scx_bpf_task_cpu(p))
 		scx_bpf_error("CPU %d was spoken for by another", cpu);
 }
 
@@ -181,10 +180,9 @@ static __always_inline void global_settle(struct grq *grq, u32 cpu,
 	p->scx.dsq_vtime = key;
 }
 
-/* ops.running: @p starts on this CPU. */
-static __always_inline void global_start(struct task_struct *p)
+/* ops.running: @p starts on @cpu. */
+static __always_inline void global_start(u32 cpu, struct task_struct *p)
 {
-	u32 cpu = bpf_get_smp_processor_id();
 	struct global_cpu *g = global_cpu(cpu);
 	struct grq *grq = the_grq();
 	struct cpu_ctx *c = cpu_ctx(cpu);
@@ -206,10 +204,9 @@ static __always_inline void global_start(struct task_struct *p)
 	c->running = true;
 }
 
-/* ops.stopping: @p leaves this CPU. */
-static __always_inline void global_stop(struct task_struct *p)
+/* ops.stopping: @p leaves @cpu. */
+static __always_inline void global_stop(u32 cpu, struct task_struct *p)
 {
-	u32 cpu = bpf_get_smp_processor_id();
 	struct grq *grq = the_grq();
 
 	if (!grq)

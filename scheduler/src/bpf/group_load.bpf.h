@@ -8,8 +8,8 @@
  * cost more than all else that groups do there.
  *
  * While a task waits, its weight, its group or its class may change. Each of these
- * is told, and moves what was counted. Who runs meanwhile is stopped before and
- * started after, as if he had slept.
+ * is told (reweigh.bpf.h), and moves what was counted. Who runs meanwhile is
+ * stopped before and started after, as if he had slept.
  *
  * Loads are striped by LLC: who adds is seldom who subtracts, so a stripe by
  * itself means nothing, and the sum does.
@@ -19,14 +19,6 @@
 #include "cgroup.bpf.h"
 #include "heddle.bpf.h"
 #include "topology.bpf.h"
-
-/* What ops.set_weight told last of the tasks of other weights than nice 0. */
-struct {
-	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, int);
-	__type(value, u64); /* 0: of nice 0 */
-} told_weights SEC(".maps");
 
 static __always_inline bool is_counted(const struct task_struct *p)
 {
@@ -80,33 +72,23 @@ static __always_inline void load_leave(struct task_struct *p)
 	load_add(group_of(p), -task_weight(p));
 }
 
-/* ops.set_weight: @p, which does not run, has another weight than before. */
-static __always_inline void load_reweigh(struct task_struct *p)
+/* The weight of @p, which does not run, was @before. */
+static __always_inline void load_reweigh(const struct task_struct *p,
+					 u64 before)
 {
-	u64 weight = task_weight(p), before = WEIGHT_NICE_0;
-	u64 *told = bpf_task_storage_get(&told_weights, p, NULL,
-					 weight == WEIGHT_NICE_0
-						 ? 0
-						 : BPF_LOCAL_STORAGE_GET_F_CREATE);
-
-	if (told) {
-		before = *told ?: WEIGHT_NICE_0;
-		*told = weight;
-	}
-	if (is_counted(p))
-		load_add(group_of(p), weight - before);
+	if (cgroup_flat && is_counted(p))
+		load_add(group_of(p), task_weight(p) - before);
 }
 
-/* ops.cgroup_move: @p, which does not run, was in @from. */
-static __always_inline void load_move(struct task_struct *p,
-				      struct cgroup *from)
+/* @p, which does not run, was in the group of slot @from. */
+static __always_inline void load_move(const struct task_struct *p, u32 from)
 {
 	const struct task_group *tg = p->sched_task_group;
 	u32 id = group_id(tg);
 
 	if (!is_counted(p))
 		return;
-	load_add(group_at(slot_above(from)), -task_weight(p));
+	load_add(group_at(from), -task_weight(p));
 	load_add(group_at(id), task_weight(p));
 	load_see(tg, id);
 }

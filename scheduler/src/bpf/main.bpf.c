@@ -18,6 +18,7 @@
  *   bandwidth.bpf.h groups: how much CPU time they may use
  *   bandwidth_timer.bpf.h  the periods of that, and who must stop
  *   runq.bpf.h      the queue and the clock of a CPU, charging
+ *   reweigh.bpf.h   a task's nice level, policy or group changes
  *   placement.bpf.h the CPU that a wakee goes to
  *   wakeq.bpf.h     the shared wake queue: the order in which wakees are pulled
  *   enqueue.bpf.h   queueing, and preemption at wakeup
@@ -41,6 +42,7 @@
 #include "runq.bpf.h"
 #include "bandwidth.bpf.h"
 #include "bandwidth_timer.bpf.h"
+#include "reweigh.bpf.h"
 #include "placement.bpf.h"
 #include "wakeq.bpf.h"
 #include "enqueue.bpf.h"
@@ -68,10 +70,12 @@ s32 BPF_STRUCT_OPS(heddle_init_task, struct task_struct *p,
 
 void BPF_STRUCT_OPS(heddle_enable, struct task_struct *p)
 {
-	if (runq_global)
+	if (runq_global) {
 		global_enable(p);
-	else
-		runq_init_task(p);
+		return;
+	}
+	reweigh_init_task(p);
+	runq_init_task(p);
 }
 
 void BPF_STRUCT_OPS(heddle_disable, struct task_struct *p)
@@ -81,7 +85,8 @@ void BPF_STRUCT_OPS(heddle_disable, struct task_struct *p)
 
 void BPF_STRUCT_OPS(heddle_set_weight, struct task_struct *p, u32 weight)
 {
-	load_reweigh(p);
+	if (!runq_global)
+		reweigh_task(p);
 }
 
 void BPF_STRUCT_OPS(heddle_set_cpumask, struct task_struct *p,
@@ -121,29 +126,37 @@ void BPF_STRUCT_OPS(heddle_dispatch, s32 cpu, struct task_struct *prev)
 		dispatch_cpu(cpu, prev);
 }
 
+/*
+ * The CPU of @p need not be this one: who changes the nice level, the class or the
+ * group of a running task has it stop and start again, from where he is himself.
+ */
 void BPF_STRUCT_OPS(heddle_running, struct task_struct *p)
 {
-	schedstat_arrive(p);
+	u32 cpu = scx_bpf_task_cpu(p);
+
+	schedstat_arrive(cpu, p);
 	if (runq_global) {
-		global_start(p);
+		global_start(cpu, p);
 		return;
 	}
 	if (cgroup_poll_idle)
 		group_poll_idle(p);
 	load_join(p);
-	runq_start(p);
-	bandwidth_start(p);
+	runq_start(cpu, p);
+	bandwidth_start(cpu, p);
 }
 
 void BPF_STRUCT_OPS(heddle_stopping, struct task_struct *p, bool runnable)
 {
-	schedstat_depart();
+	u32 cpu = scx_bpf_task_cpu(p);
+
+	schedstat_depart(cpu);
 	if (runq_global) {
-		global_stop(p);
+		global_stop(cpu, p);
 		return;
 	}
-	bandwidth_stop(p);
-	runq_stop(p);
+	bandwidth_stop(cpu, p);
+	runq_stop(cpu, p);
 	if (!runnable)
 		load_leave(p);
 }
@@ -206,7 +219,7 @@ void BPF_STRUCT_OPS(heddle_cgroup_exit, struct cgroup *cgrp)
 void BPF_STRUCT_OPS(heddle_cgroup_move, struct task_struct *p,
 		    struct cgroup *from, struct cgroup *to)
 {
-	load_move(p, from);
+	reweigh_moved(p, from);
 }
 
 void BPF_STRUCT_OPS(heddle_cgroup_set_weight, struct cgroup *cgrp, u32 weight)

@@ -200,10 +200,9 @@ static __always_inline void runq_rebase(struct cpu_ctx *c,
 		c->lightest_inv = c->curr_inv;
 }
 
-/* ops.running: @p starts on this CPU. */
-static __always_inline void runq_start(struct task_struct *p)
+/* ops.running: @p starts on @cpu. */
+static __always_inline void runq_start(u32 cpu, struct task_struct *p)
 {
-	u32 cpu = bpf_get_smp_processor_id();
 	struct cpu_ctx *c = cpu_ctx(cpu);
 	struct standing who = standing_of(p);
 
@@ -217,7 +216,7 @@ static __always_inline void runq_start(struct task_struct *p)
 	c->local_pending = false;
 }
 
-/* Virtual time that @p, which runs on this CPU, @cpu, has reached. */
+/* Virtual time that @p, which runs on @cpu, has reached. */
 static __always_inline u64 runq_charge(u32 cpu, const struct cpu_ctx *c,
 				       const struct task_struct *p)
 {
@@ -226,10 +225,9 @@ static __always_inline u64 runq_charge(u32 cpu, const struct cpu_ctx *c,
 	return c->curr_vt + vt_delta(charged_ns(cpu, ran), c->curr_inv);
 }
 
-/* ops.stopping: @p leaves this CPU. */
-static __always_inline void runq_stop(struct task_struct *p)
+/* ops.stopping: @p leaves @cpu. */
+static __always_inline void runq_stop(u32 cpu, struct task_struct *p)
 {
-	u32 cpu = bpf_get_smp_processor_id();
 	struct cpu_ctx *c = cpu_ctx(cpu);
 	u64 vt = runq_charge(cpu, c, p);
 

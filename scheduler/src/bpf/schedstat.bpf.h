@@ -17,9 +17,9 @@ struct schedstat_cpu {
 
 struct schedstat_cpu schedstat_cpus[MAX_CPUS];
 
-static __always_inline struct schedstat_cpu *schedstat_here(void)
+static __always_inline struct schedstat_cpu *schedstat_cpu(u32 cpu)
 {
-	return &schedstat_cpus[bpf_get_smp_processor_id() & (MAX_CPUS - 1)];
+	return &schedstat_cpus[cpu & (MAX_CPUS - 1)];
 }
 
 static __always_inline u64 ns_since(u64 then, u64 now)
@@ -63,7 +63,8 @@ static __always_inline void schedstat_waited(u64 ns)
 }
 
 /* ops.running */
-static __always_inline void schedstat_arrive(const struct task_struct *p)
+static __always_inline void schedstat_arrive(u32 cpu,
+					     const struct task_struct *p)
 {
 	u64 now, queued;
 
@@ -71,7 +72,7 @@ static __always_inline void schedstat_arrive(const struct task_struct *p)
 		return;
 	now = scx_bpf_now();
 	queued = p->sched_info.last_queued;
-	schedstat_here()->arrived = now;
+	schedstat_cpu(cpu)->arrived = now;
 	count(sched_count);
 	count(pcount);
 	if (queued)
@@ -79,11 +80,11 @@ static __always_inline void schedstat_arrive(const struct task_struct *p)
 }
 
 /* ops.stopping */
-static __always_inline void schedstat_depart(void)
+static __always_inline void schedstat_depart(u32 cpu)
 {
 	if (schedstat)
 		count_by(rq_cpu_time,
-			 ns_since(schedstat_here()->arrived, scx_bpf_now()));
+			 ns_since(schedstat_cpu(cpu)->arrived, scx_bpf_now()));
 }
 
 /* The task that ran until now runs on. */

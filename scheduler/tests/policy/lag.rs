@@ -55,6 +55,28 @@ proptest! {
     }
 
     #[test]
+    fn of_another_weight_is_as_much_cpu_time(
+        clock in any_vt(), lag in -(1i64 << 60)..(1 << 60),
+        before in 1..=1u64 << INV_SHIFT, inv in 1..=1u64 << INV_SHIFT
+    ) {
+        let placed = shim_lag_reweigh(clock.wrapping_add_signed(lag), clock, before, inv);
+        let got = i128::from(ahead(placed, clock));
+        let exact = i128::from(lag) * i128::from(inv) / i128::from(before);
+        let step = i128::from(lag.unsigned_abs() >> 20) + 1;
+        prop_assert!(got.signum() * exact.signum() >= 0);
+        prop_assert!(got.abs() <= exact.abs().min(i128::from(VT_STEP_MAX)));
+        prop_assert!(got.abs() >= (exact.abs() - step).min(i128::from(VT_STEP_MAX)));
+    }
+
+    #[test]
+    fn of_the_same_weight_is_the_same(
+        clock in any_vt(), lag in -(1i64 << 60)..(1 << 60), inv in 1..=1u64 << INV_SHIFT
+    ) {
+        let vt = clock.wrapping_add_signed(lag);
+        prop_assert_eq!(shim_lag_reweigh(vt, clock, inv, inv), vt);
+    }
+
+    #[test]
     fn without_credit_nobody_is_put_ahead(vt in any_vt(), others in any_vt()) {
         prop_assert_eq!(shim_lag_among(vt, others, 0), vt);
     }

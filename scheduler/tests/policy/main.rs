@@ -70,6 +70,7 @@ mod c {
         pub safe fn shim_lag_credit(vt: u64, clock: u64, most: u64) -> u64;
         pub safe fn shim_lag_among(vt: u64, others: u64, credit: u64) -> u64;
         pub safe fn shim_is_hog(run_ns: u64, sleeps: u64, gran_ns: u64) -> bool;
+        pub safe fn shim_lag_reweigh(vt: u64, clock: u64, before: u64, inv: u64) -> u64;
         pub safe fn shim_lag_of_idle(vt: u64, clock: u64, slice_vt: u64, own_slice_vt: u64) -> u64;
         pub safe fn shim_group_scale(parent: u64, load: u64, weight: u64) -> u64;
         pub safe fn shim_hot_scale(scale: u64) -> u64;

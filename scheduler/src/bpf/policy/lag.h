@@ -24,6 +24,9 @@
  */
 #define LAG_LIGHTEST_SLICES 4
 
+/* Fraction bits of the ratio of two weights: 2^INV_SHIFT has room for them. */
+#define LAG_RATIO_SHIFT 20
+
 /*
  * How far two CPUs' clocks may drift apart before the difference is forgiven.
  * It is the bound of the credit that one CPU's tasks may hold over another's.
@@ -94,6 +97,21 @@ static inline u64 lag_of_idle(u64 vt, u64 clock, u64 slice_vt, u64 own_slice_vt)
 
 	return vt_max(vt,
 		      clock + (behind > own_slice_vt ? behind : own_slice_vt));
+}
+
+/*
+ * Where a task at @vt is by @clock when its inverse weight is @inv and no longer
+ * @before: its lag is so much CPU time, and is worth more to one who weighs less
+ * (reweight_entity() of EEVDF). Inverse weights are at most 2^INV_SHIFT.
+ */
+static inline u64 lag_reweigh(u64 vt, u64 clock, u64 before, u64 inv)
+{
+	u64 ratio = (inv << LAG_RATIO_SHIFT) / (before ? before : 1);
+	s64 lag = vt - clock;
+
+	if (lag < 0)
+		return clock - mul_shr_sat(-(u64)lag, ratio, LAG_RATIO_SHIFT);
+	return clock + mul_shr_sat(lag, ratio, LAG_RATIO_SHIFT);
 }
 
 /*
