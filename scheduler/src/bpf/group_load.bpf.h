@@ -4,8 +4,8 @@
  *
  * A task is counted from when it is seen awake, as it is queued or runs, until
  * it sleeps; a bit of its key says whether it is (policy/vtime.h). ops.runnable
- * and ops.quiescent would tell of the same, but two more calls at every wakeup
- * cost more than all else that groups do there.
+ * and ops.quiescent would tell of the same, but two calls more at every wakeup
+ * cost nearly as much as all else that groups do there.
  *
  * While a task waits, its weight, its group or its class may change. Each of these
  * is told (reweigh.bpf.h), and moves what was counted. Who runs meanwhile is

@@ -161,12 +161,11 @@ static __always_inline void bound_sleeper(struct task_struct *p)
 	const struct cpu_ctx *from = cpu_ctx(cpu_of_key(key));
 	struct standing who = standing_of(p);
 
-	p->scx.dsq_vtime =
-		vt_key(lag_clamp(vt_of_key(key), from->clock,
-				 vt_delta(slice_ns, who.credit_inv),
-				 vt_delta(slice_ns, who.inv)),
-		       cpu_of_key(key)) |
-		(key & KEY_UNCOUNTED);
+	p->scx.dsq_vtime = vt_key(lag_clamp(vt_of_key(key), from->clock,
+					    vt_delta(slice_ns, who.credit_inv),
+					    vt_delta(slice_ns, who.inv)),
+				  cpu_of_key(key)) |
+			   (key & KEY_UNCOUNTED);
 }
 
 /* ops.enable: a task enters the scheduler, at fork or from another class. */
@@ -178,11 +177,10 @@ static __always_inline void runq_init_task(struct task_struct *p)
 	 * Without lag but half a slice in debt, as EEVDF does, so that a fork
 	 * storm does not run ahead of those who were there before.
 	 */
-	p->scx.dsq_vtime =
-		vt_key(cpu_ctx(cpu)->clock +
-			       vt_delta(slice_ns / 2, task_inv(p)),
-		       cpu) |
-		KEY_UNCOUNTED;
+	p->scx.dsq_vtime = vt_key(cpu_ctx(cpu)->clock +
+					  vt_delta(slice_ns / 2, task_inv(p)),
+				  cpu) |
+			   KEY_UNCOUNTED;
 }
 
 /* @p, which is at @vt, runs from now on by the standing @who that it has now. */
