@@ -338,7 +338,6 @@ fn set_up_groups(open: &mut OpenBpfSkel<'_>, options: &Options) -> Result<CpuMax
         ops.flags |= *SCX_OPS_ENQ_LAST;
         ops.flags |= compat::read_enum("scx_ops_flags", "SCX_OPS_HAS_CGROUP_WEIGHT").unwrap_or(0);
     } else {
-        ops.disable = ptr::null_mut();
         ops.cgroup_init = ptr::null_mut();
         ops.cgroup_exit = ptr::null_mut();
         ops.cgroup_move = ptr::null_mut();

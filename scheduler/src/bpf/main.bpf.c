@@ -80,7 +80,10 @@ void BPF_STRUCT_OPS(heddle_enable, struct task_struct *p)
 
 void BPF_STRUCT_OPS(heddle_disable, struct task_struct *p)
 {
+	if (runq_global)
+		return;
 	load_leave(p);
+	reweigh_exit_task(p);
 }
 
 void BPF_STRUCT_OPS(heddle_set_weight, struct task_struct *p, u32 weight)

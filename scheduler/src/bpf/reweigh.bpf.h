@@ -16,31 +16,47 @@
 #include "heddle.bpf.h"
 #include "runq.bpf.h"
 
-/* The weights of tasks that are, or once were, of another one than nice 0. */
+/* Of more tasks than these, lag is kept as if they had been nice 0 before. */
+#define MAX_ODD_WEIGHTS 16384
+
+/*
+ * The weights of tasks other than nice 0, by thread id. Not the storage of tasks:
+ * to free that, the kernel waits for RCU Tasks Trace, which a CPU that goes offline
+ * meanwhile never lets end (6.18).
+ */
 struct {
-	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, int);
-	__type(value, u64); /* 0: nice 0 */
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, MAX_ODD_WEIGHTS);
+	__type(key, s32);
+	__type(value, u64);
 } odd_weights SEC(".maps");
 
 /* The weight that @p had when this was asked last, or nice 0. */
-static __always_inline u64 weight_before(struct task_struct *p)
+static __always_inline u64 weight_before(const struct task_struct *p)
 {
-	u64 weight = task_weight(p), before = WEIGHT_NICE_0;
-	u64 create = weight == WEIGHT_NICE_0 ? 0
-					     : BPF_LOCAL_STORAGE_GET_F_CREATE;
-	u64 *kept = bpf_task_storage_get(&odd_weights, p, NULL, create);
+	u64 weight = task_weight(p), before = WEIGHT_NICE_0, *kept;
+	s32 pid = p->pid;
 
-	if (kept) {
-		before = *kept ?: WEIGHT_NICE_0;
-		*kept = weight;
-	}
+	kept = bpf_map_lookup_elem(&odd_weights, &pid);
+	if (kept)
+		before = *kept;
+	if (weight != WEIGHT_NICE_0)
+		bpf_map_update_elem(&odd_weights, &pid, &weight, BPF_ANY);
+	else if (kept)
+		bpf_map_delete_elem(&odd_weights, &pid);
 	return before;
 }
 
+/* ops.disable: @p is of another class from now on, or of none. */
+static __always_inline void reweigh_exit_task(const struct task_struct *p)
+{
+	s32 pid = p->pid;
+
+	bpf_map_delete_elem(&odd_weights, &pid);
+}
+
 /* ops.enable: what @p weighs now is what it has always weighed. */
-static __always_inline void reweigh_init_task(struct task_struct *p)
+static __always_inline void reweigh_init_task(const struct task_struct *p)
 {
 	weight_before(p);
 }
