@@ -94,11 +94,13 @@ static __always_inline bool yield_task(struct task_struct *from,
 /*
  * ops.update_idle: this CPU has just marked itself idle. A task that was queued
  * after pull_newidle() looked is offered by now, or its enqueue sees this CPU's
- * idle bit: one of the two sees the other.
+ * idle bit: one of the two sees the other. One that was queued here, as who is
+ * refused a move is, may be offered no more: another CPU, where it may not run,
+ * has withdrawn it.
  */
 static __always_inline void recheck_offers(s32 cpu)
 {
-	if (any_offer())
+	if (any_offer() || cpu_ctx(cpu)->nr_queued)
 		kick(cpu, 0);
 }
 
