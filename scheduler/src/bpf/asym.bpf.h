@@ -27,9 +27,10 @@
 #include "policy/asym.h"
 #include "topology.bpf.h"
 
-/* Some places are better than others. Set by the loader, as the next. */
+/* Some places are better than others. Set by the loader. */
 const volatile bool asym_enabled;
 
+/* Whose tasks a CPU that idles asks for. Set by the loader, too. */
 const volatile enum asym_rule asym_rule = ASYM_RULE_CORE;
 
 /* Short runs end sooner than a move pays. */

@@ -15,9 +15,8 @@
  *
  * A group's slot is the number of its css, which the kernel hands out densely
  * from the lowest free one on: a task finds its group by two loads. 1 is the
- * root; autogroups are all 0 and count as the root does. A group beyond the
- * last slot is none of its own: its tasks count to the nearest ancestor that
- * has a slot.
+ * root; autogroups are all 0 and count to the root. A group beyond the last slot
+ * is none of its own: its tasks count to the nearest ancestor that has a slot.
  */
 #pragma once
 
@@ -97,17 +96,20 @@ static __always_inline struct group *group_at(u32 id)
 	return &groups[id & (MAX_GROUPS - 1)];
 }
 
-/* The slot of the nearest group above @tg that has one. */
-static __noinline u32 ancestor_id(const struct task_group *tg)
+/* The slot of the nearest group from @css up that has one. */
+static __noinline u32 nearest_slot(const struct cgroup_subsys_state *css)
 {
 	u32 level;
 
 	bpf_for(level, 0, GROUP_LEVELS) {
-		tg = tg->parent;
-		if (!tg)
+		u32 id;
+
+		if (!css)
 			break;
-		if ((u32)tg->css.id < MAX_GROUPS)
-			return tg->css.id;
+		id = BPF_CORE_READ(css, id);
+		if (id && id < MAX_GROUPS)
+			return id;
+		css = BPF_CORE_READ(css, parent);
 	}
 	return ROOT_GROUP;
 }
@@ -117,7 +119,9 @@ static __always_inline u32 group_id(const struct task_group *tg)
 {
 	u32 id = tg->css.id;
 
-	return id < MAX_GROUPS ? id : ancestor_id(tg);
+	if (!id)
+		return ROOT_GROUP; /* an autogroup */
+	return id < MAX_GROUPS ? id : nearest_slot(&tg->css);
 }
 
 static __always_inline struct group *group_of(const struct task_struct *p)
@@ -311,20 +315,7 @@ static __always_inline u32 slot_of(struct cgroup *cgrp)
 /* The slot that the tasks of @cgrp are counted to, as group_id(). */
 static __always_inline u32 slot_above(struct cgroup *cgrp)
 {
-	struct cgroup_subsys_state *css = cpu_css(cgrp);
-	u32 level;
-
-	bpf_for(level, 0, GROUP_LEVELS) {
-		u32 id;
-
-		if (!css)
-			break;
-		id = BPF_CORE_READ(css, id);
-		if (id < MAX_GROUPS)
-			return id;
-		css = BPF_CORE_READ(css, parent);
-	}
-	return ROOT_GROUP;
+	return nearest_slot(cpu_css(cgrp));
 }
 
 /* Is @cgrp, or the CPU controller in it, on its way out? */

@@ -33,7 +33,7 @@ static __always_inline void load_add(struct group *g, u64 weight)
 }
 
 /* See to it that the group of slot @id, to which a task of @tg counts, is walked. */
-static __always_inline void load_see(const struct task_group *tg, u32 id)
+static __always_inline void ensure_walked(const struct task_group *tg, u32 id)
 {
 	struct group *g = group_at(id);
 
@@ -60,7 +60,7 @@ static __always_inline void load_join(struct task_struct *p)
 	p->scx.dsq_vtime &= ~KEY_UNCOUNTED;
 	id = group_id(tg);
 	load_add(group_at(id), task_weight(p));
-	load_see(tg, id);
+	ensure_walked(tg, id);
 }
 
 /* ops.stopping, ops.disable: count @p no more. */
@@ -90,5 +90,5 @@ static __always_inline void load_move(const struct task_struct *p, u32 from)
 		return;
 	load_add(group_at(from), -task_weight(p));
 	load_add(group_at(id), task_weight(p));
-	load_see(tg, id);
+	ensure_walked(tg, id);
 }

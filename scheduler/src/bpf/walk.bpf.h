@@ -22,27 +22,18 @@
 /* ns, 1/8 of WALK_NS: out of step with what wakes up every few milliseconds. */
 #define WALK_JITTER_MASK 0x1ffffU
 
-/* The sum of the stripes of @g, modulo 2^64. */
-static __always_inline u64 load_sum(const struct group *g)
+/*
+ * Weights of the runnable tasks of @g. Stripes are read one after the other, while
+ * tasks come and go: the sum may be less than nothing for a moment.
+ */
+static __always_inline u64 group_tasks(const struct group *g)
 {
 	u64 sum = 0;
 	u32 i;
 
 	for (i = 0; i < GROUP_STRIPES; i++)
 		sum += *(volatile u64 *)&g->stripes[i].load;
-	return sum;
-}
-
-/* A load of @sum. Stripes are read one after the other, while tasks come and go. */
-static __always_inline u64 load_of(u64 sum)
-{
 	return (s64)sum > 0 ? sum : 0;
-}
-
-/* Weights of the runnable tasks of @g. */
-static __always_inline u64 group_tasks(const struct group *g)
-{
-	return load_of(load_sum(g));
 }
 
 static __always_inline u64 group_weight(const struct group *g)
@@ -137,9 +128,7 @@ static __always_inline void walk_level(u32 number, bool measure)
 static __always_inline void walk_root(void)
 {
 	struct group *root = group_at(ROOT_GROUP);
-	/* Who waits while he moves between autogroups is taken from the other. */
-	u64 total = load_of(load_sum(root) + load_sum(group_at(0))) +
-		    root->children;
+	u64 total = group_tasks(root) + root->children;
 
 	root->children = 0;
 	inv_max = lightest_inv(total, scx_bpf_nr_cpu_ids());
@@ -184,7 +173,6 @@ static __always_inline s32 groups_init(void)
 		group_reset(group_at(id));
 	/* No task of the root is lighter: its credit is its own. */
 	group_at(ROOT_GROUP)->credit_inv = INV_IDLE;
-	group_at(0)->credit_inv = INV_IDLE;
 	walker = bpf_map_lookup_elem(&group_walkers, &key);
 	if (!walker)
 		return -ENOENT;
