@@ -5,6 +5,7 @@
 #include "policy/asym.h"
 #include "policy/bandwidth.h"
 #include "policy/deadline.h"
+#include "policy/debts.h"
 #include "policy/heap.h"
 #include "policy/hweight.h"
 #include "policy/idle.h"
@@ -82,6 +83,17 @@ EXPORT(enum ring_result, ring_put, (struct ring * ring, struct ring_item item),
 EXPORT(enum ring_result, ring_get, (struct ring * ring, struct ring_item *item),
        (ring, item))
 EXPORT(bool, ring_oldest, (struct ring * ring, u64 *since), (ring, since))
+EXPORT(u64, debt_load, (u32 id, u64 weight), (id, weight))
+EXPORT(u32, debt_group, (u64 load), (load))
+EXPORT(u64, debt_weight, (u64 load), (load))
+EXPORT(bool, debts_any, (const struct debts *debts), (debts))
+EXPORT(bool, debts_due, (const struct debts *debts, u64 clock), (debts, clock))
+EXPORT(u64, debt_keep, (struct debts * debts, u32 pid, u64 load, u64 until),
+       (debts, pid, load, until))
+EXPORT(bool, debt_take, (struct debts * debts, u32 pid, u64 load),
+       (debts, pid, load))
+EXPORT(u64, debt_end, (struct debts * debts, u32 place, u64 clock, bool all),
+       (debts, place, clock, all))
 EXPORT(u64, deadline_ns, (u64 rr_ns, u32 nice, bool idle), (rr_ns, nice, idle))
 EXPORT(u64, deadline_key, (u64 ns, u32 node), (ns, node))
 EXPORT(u32, node_of_key, (u64 key), (key))
@@ -93,6 +105,11 @@ EXPORT(u32, heap_first, (struct heap_node * nodes, u32 head), (nodes, head))
 EXPORT(u64, heap_coins, (u64 coins), (coins))
 EXPORT(bool, resched_best_idle,
        (enum resched_rule rule, const struct resched_view *view), (rule, view))
+
+void shim_debts_begin(struct debts *debts, u64 clock)
+{
+	debts_begin(debts, clock);
+}
 
 void shim_heap_push(struct heap_node *nodes, u32 head, u32 n, u64 coins)
 {

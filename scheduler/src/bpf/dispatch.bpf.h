@@ -9,6 +9,7 @@
 #include "heddle.bpf.h"
 #include "asym.bpf.h"
 #include "bandwidth.bpf.h"
+#include "group_load.bpf.h"
 #include "idle.bpf.h"
 #include "pull.bpf.h"
 #include "relief.bpf.h"
@@ -55,6 +56,7 @@ static __always_inline void dispatch_slice_end(u32 cpu, struct cpu_ctx *c,
 	if (!cgroup_flat && !c->nr_queued && exchange(cpu, c, next_vt))
 		return;
 	runq_keep(c, prev, vt);
+	load_settle(cpu);
 }
 
 /* ops.dispatch: @prev is the task that ran until now, if any. */
@@ -73,6 +75,7 @@ static __always_inline void dispatch_cpu(s32 cpu, struct task_struct *prev)
 	/* Pulling lets go of the rq lock: a pinned task may have come meanwhile. */
 	if (runq_pick(cpu, c))
 		return;
+	load_forgive(cpu);
 	schedstat_idle(prev);
 	idle_stays(cpu, prev);
 }

@@ -11,6 +11,10 @@
  * is told (reweigh.bpf.h), and moves what was counted. Who runs meanwhile is
  * stopped before and started after, as if he had slept.
  *
+ * Who sleeps in debt is counted until it has worn off (policy/debts.h): else the
+ * others of his group would be charged as if he had had nothing. The clock of a CPU
+ * that idles stands, so there all is forgiven.
+ *
  * Loads are striped by LLC: who adds is seldom who subtracts, so a stripe by
  * itself means nothing, and the sum does.
  */
@@ -18,7 +22,18 @@
 
 #include "cgroup.bpf.h"
 #include "heddle.bpf.h"
+#include "policy/debts.h"
 #include "topology.bpf.h"
+
+struct {
+	struct debts debts;
+} __attribute__((aligned(CACHE_LINE))) group_debts[MAX_CPUS];
+
+static __always_inline struct debts *debts_of(u32 cpu)
+{
+	barrier_var(cpu);
+	return &group_debts[cpu & (MAX_CPUS - 1)].debts;
+}
 
 static __always_inline bool is_counted(const struct task_struct *p)
 {
@@ -49,27 +64,105 @@ static __always_inline void ensure_walked(const struct task_group *tg, u32 id)
 	}
 }
 
+/* What @p, which is not counted, has slept off is not all that it owed. */
+static __always_inline bool load_in_debt(const struct task_struct *p, u64 load)
+{
+	u64 key = p->scx.dsq_vtime;
+	u32 cpu = cpu_of_key(key);
+
+	return vt_before(cpu_ctx(cpu)->clock, vt_of_key(key)) &&
+	       debt_take(debts_of(cpu), p->pid, load);
+}
+
 /* ops.enqueue, ops.running: count @p unless it is counted. */
 static __always_inline void load_join(struct task_struct *p)
 {
 	const struct task_group *tg = p->sched_task_group;
+	u64 weight;
 	u32 id;
 
 	if (!cgroup_flat || is_counted(p))
 		return;
-	p->scx.dsq_vtime &= ~KEY_UNCOUNTED;
 	id = group_id(tg);
-	load_add(group_at(id), task_weight(p));
+	weight = task_weight(p);
+	if (id <= ROOT_GROUP || !load_in_debt(p, debt_load(id, weight)))
+		load_add(group_at(id), weight);
+	p->scx.dsq_vtime &= ~KEY_UNCOUNTED;
 	ensure_walked(tg, id);
 }
 
-/* ops.stopping, ops.disable: count @p no more. */
+/* ops.disable: count @p no more. */
 static __always_inline void load_leave(struct task_struct *p)
 {
 	if (!cgroup_flat || !is_counted(p))
 		return;
 	p->scx.dsq_vtime |= KEY_UNCOUNTED;
 	load_add(group_of(p), -task_weight(p));
+}
+
+/* @load, of one that sleeps, is counted no more. */
+static __always_inline void load_end(u64 load)
+{
+	load_add(group_at(debt_group(load)), -debt_weight(load));
+}
+
+/* ops.stopping: @p goes to sleep, last on @cpu. */
+static __always_inline void load_sleep(u32 cpu, struct task_struct *p)
+{
+	const struct cpu_ctx *c = cpu_ctx(cpu);
+	u64 vt = vt_of_key(p->scx.dsq_vtime), load;
+	u32 id;
+
+	if (!cgroup_flat)
+		return;
+	p->scx.dsq_vtime |= KEY_UNCOUNTED;
+	id = group_id(p->sched_task_group);
+	load = debt_load(id, task_weight(p));
+	if (id > ROOT_GROUP && vt_before(c->clock, vt) &&
+	    !(p->flags & PF_EXITING) && !c->offline)
+		load = debt_keep(debts_of(cpu), p->pid, load, vt);
+	if (load)
+		load_end(load);
+}
+
+/*
+ * End the debts of @cpu that its clock has come to, or @all. Global, so that the
+ * verifier looks at it once.
+ */
+__noinline int debts_settle(u32 cpu, bool all)
+{
+	struct debts *debts = debts_of(cpu);
+	u64 clock = cpu_ctx(cpu)->clock;
+	u32 word;
+
+	debts_begin(debts, clock);
+	for (word = 0; word < DEBT_WORDS; word++) {
+		u64 filled = *(volatile u64 *)&debts->filled[word];
+
+		while (filled && can_loop) {
+			u32 place = word * 64 + first_bit(filled);
+			u64 load = debt_end(debts, place, clock, all);
+
+			filled &= filled - 1;
+			if (load)
+				load_end(load);
+		}
+	}
+	return 0;
+}
+
+/* The clock of @cpu has moved. */
+static __always_inline void load_settle(u32 cpu)
+{
+	if (cgroup_flat && debts_due(debts_of(cpu), cpu_ctx(cpu)->clock))
+		debts_settle(cpu, false);
+}
+
+/* Nobody is left on @cpu to be in debt to. */
+static __always_inline void load_forgive(u32 cpu)
+{
+	if (cgroup_flat && debts_any(debts_of(cpu)))
+		debts_settle(cpu, true);
 }
 
 /* The weight of @p, which does not run, was @before. */

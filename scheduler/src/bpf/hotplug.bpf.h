@@ -6,6 +6,7 @@
 
 #include "heddle.bpf.h"
 #include "bandwidth.bpf.h"
+#include "group_load.bpf.h"
 #include "idle.bpf.h"
 #include "runq.bpf.h"
 
@@ -46,6 +47,7 @@ static __always_inline void hotplug_offline(s32 cpu)
 {
 	cpu_ctx(cpu)->offline = true;
 	idle_offline(cpu);
+	load_forgive(cpu);
 	hand_over_queue(cpu, cpu);
 	if (cgroup_flat) {
 		hand_over_queue(PARK_DSQ + cpu, cpu);

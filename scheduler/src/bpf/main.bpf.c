@@ -146,6 +146,7 @@ void BPF_STRUCT_OPS(heddle_running, struct task_struct *p)
 		group_poll_idle(p);
 	load_join(p);
 	runq_start(cpu, p);
+	load_settle(cpu);
 	bandwidth_start(cpu, p);
 }
 
@@ -161,7 +162,7 @@ void BPF_STRUCT_OPS(heddle_stopping, struct task_struct *p, bool runnable)
 	bandwidth_stop(cpu, p);
 	runq_stop(cpu, p);
 	if (!runnable)
-		load_leave(p);
+		load_sleep(cpu, p);
 }
 
 void BPF_STRUCT_OPS(heddle_tick, struct task_struct *p)

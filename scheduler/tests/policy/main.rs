@@ -5,6 +5,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod debts;
 mod decisions;
 mod frames;
 mod groups;
