@@ -22,7 +22,7 @@ MS = 1_000_000
 FOR_MS = 200
 """how long hogs compute: they begin within a tick or two, in places that may take several moves to mend"""
 
-MOVES_PER_S, BURST = 20, 4
+MOVES_PER_S, BURST = 20, 8
 """of running tasks, for each CPU: in the long run, and at once (asym.bpf.h)"""
 
 
@@ -136,9 +136,9 @@ PAIR = "6,7"
 """the threads of a core that the machine's own work seldom comes to"""
 
 
-@pytest.mark.parametrize(("asym", "moved", "least"), [("auto", 1, 1.6), ("off", 0, 1.2)])
+@pytest.mark.parametrize(("asym", "helps", "least"), [("auto", True, 1.6), ("off", False, 1.2)])
 def test_of_two_threads_that_share_a_core_one_moves_to_an_idle_one(
-    boot: Boot, asym: str, moved: int, least: float
+    boot: Boot, asym: str, helps: bool, least: float
 ) -> None:
     """Where all cores are equal. Two hogs are held on the threads of one core, then let go; work in cores."""
     spin = ["heddle-load", "spin", "--threads", "2", "--cpus", PAIR, "--for-ms", str(FOR_MS)]
@@ -156,7 +156,7 @@ def test_of_two_threads_that_share_a_core_one_moves_to_an_idle_one(
         ],
     )
     results = boot(steps, machine="smp-16-2llc", sched=HEDDLE).check()
-    assert counters(results, "pair")["asym_moved"] == moved
+    assert bool(counters(results, "pair")["asym_moved"]) == helps
     assert work(results, "pair") / (FOR_MS * MS / 10_000) > least
 
 

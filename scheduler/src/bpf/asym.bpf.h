@@ -40,7 +40,7 @@ const volatile enum asym_rule asym_rule = ASYM_RULE_CORE;
 #define ASYM_INTERVAL_NS 50000000ULL
 
 /* Moves that a CPU may take part in at once. */
-#define ASYM_BURST 4
+#define ASYM_BURST 8
 
 struct asym_cpu {
 	u64 moved_until; /* an interval on for each running task it gave or got */
