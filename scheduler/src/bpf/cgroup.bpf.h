@@ -147,6 +147,10 @@ struct standing {
 	 */
 	u64 credit_inv;
 	bool idle; /* it yields to all that are not so */
+
+	/* With groups: the slot that it is counted to, and what it adds there. */
+	u32 group;
+	u64 weight;
 };
 
 static __always_inline struct standing standing_of(const struct task_struct *p)
@@ -158,7 +162,9 @@ static __always_inline struct standing standing_of(const struct task_struct *p)
 	who.credit_inv = who.inv;
 	if (!cgroup_flat)
 		return who;
-	g = group_of(p);
+	who.group = group_id(p->sched_task_group);
+	who.weight = task_weight(p);
+	g = group_at(who.group);
 	who.inv = hot_inv(who.inv, g->scale, inv_max);
 	who.credit_inv = g->credit_inv < who.inv ? g->credit_inv : who.inv;
 	who.idle |= g->idle;
@@ -208,10 +214,13 @@ static __always_inline void walk_add(u32 id)
 	__sync_fetch_and_or(&walked_levels, 1ULL << (number & 63));
 }
 
-/* Bits are cleared by the walk only, which looks again after it did so. */
-static __always_inline void walk_remove(u32 id)
+/*
+ * Have the group in slot @id walked no more at the level @number. Bits are cleared by
+ * the walk only, which looks again after it did so.
+ */
+static __always_inline void walk_remove(u32 id, u32 number)
 {
-	u32 number = group_at(id)->level, word = id / 64 % (MAX_GROUPS / 64);
+	u32 word = id / 64 % (MAX_GROUPS / 64);
 	struct group_level *level = level_at(number);
 
 	__sync_fetch_and_and(&level->groups[word], ~(1ULL << (id & 63)));

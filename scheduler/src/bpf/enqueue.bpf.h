@@ -8,6 +8,7 @@
 #include "heddle.bpf.h"
 #include "asym.bpf.h"
 #include "bandwidth.bpf.h"
+#include "group_load.bpf.h"
 #include "idle.bpf.h"
 #include "runq.bpf.h"
 #include "schedstat.bpf.h"
@@ -46,19 +47,19 @@ static __always_inline bool preempts_curr(const struct contender *wakee,
  * A wakee for which select_cpu found no idle CPU, or that is pinned. True if it
  * got on to its CPU past the queue; else @vt is where it joins the queue.
  */
-static __always_inline bool enqueue_wakee(struct task_struct *p, u32 cpu,
+static __always_inline bool enqueue_wakee(struct task_struct *p,
+					  const struct standing *who, u32 cpu,
 					  struct cpu_ctx *c, u64 *vt,
 					  u64 enq_flags)
 {
 	u64 curr_vt = curr_vt_at(cpu, c, scx_bpf_now());
-	struct standing who = standing_of(p);
 	struct contender wakee = {
-		.inv = who.inv,
-		.idle = who.idle,
+		.inv = who->inv,
+		.idle = who->idle,
 		.batch = p->policy == SCHED_BATCH,
 	};
 
-	*vt = wakee_vt(p, &who, cpu, c, curr_vt);
+	*vt = wakee_vt(p, who, cpu, c, curr_vt);
 	wakee.vt = *vt;
 
 	/*
@@ -115,13 +116,14 @@ static __always_inline bool enqueue_idle(struct task_struct *p, u32 cpu, u64 vt,
  * or not far, and takes its CPU: that is as good as an idle one. A wakee was sent
  * to such a CPU by select_cpu, and preempts there as any other.
  */
-static __always_inline bool enqueue_over_idle(struct task_struct *p, u32 cpu,
-					      struct cpu_ctx *c, u64 vt,
-					      u64 enq_flags)
+static __always_inline bool enqueue_over_idle(struct task_struct *p,
+					      const struct standing *who,
+					      u32 cpu, struct cpu_ctx *c,
+					      u64 vt, u64 enq_flags)
 {
 	u64 dsq_id = SCX_DSQ_LOCAL;
 
-	if (!sched_idle_seen || task_is_idle(p))
+	if (!sched_idle_seen || who->idle)
 		return false;
 	if (c->running && c->curr_idle && !c->local_pending) {
 		c->local_pending = true;
@@ -163,8 +165,10 @@ static __always_inline void enqueue_task(struct task_struct *p, u64 enq_flags)
 	struct cpu_ctx *c = cpu_ctx(cpu);
 	u32 last_cpu = cpu_of_key(p->scx.dsq_vtime);
 	bool wakeup = enq_flags & SCX_ENQ_WAKEUP;
+	struct standing who = standing_of(p);
 	u64 vt;
 
+	load_join(cpu, p, &who);
 	if (bandwidth_park(p, enq_flags))
 		return;
 	if (wakeup)
@@ -176,22 +180,22 @@ static __always_inline void enqueue_task(struct task_struct *p, u64 enq_flags)
 		return;
 	}
 	if (wakeup) {
-		if (enqueue_wakee(p, cpu, c, &vt, enq_flags))
+		if (enqueue_wakee(p, &who, cpu, c, &vt, enq_flags))
 			return;
 	} else {
-		vt = waiter_vt(p, cpu, c);
+		vt = waiter_vt(p, &who, cpu, c);
 		if (asym_move(p, cpu, vt, enq_flags))
 			return;
 	}
 	if (enqueue_idle(p, cpu, vt, enq_flags))
 		return;
-	if (!wakeup && enqueue_over_idle(p, cpu, c, vt, enq_flags))
+	if (!wakeup && enqueue_over_idle(p, &who, cpu, c, vt, enq_flags))
 		return;
 	if (c->offline) { /* or going offline: nobody picks from its queue */
 		insert_local(p, SCX_DSQ_LOCAL, cpu, vt, enq_flags);
 		return;
 	}
-	runq_insert(p, cpu, c, vt, enq_flags);
+	runq_insert(p, &who, cpu, c, vt, enq_flags);
 	if (wakeup)
 		wakeq_offer(p, vt_key(vt, cpu), last_cpu);
 }

@@ -40,28 +40,31 @@ static __always_inline bool is_counted(const struct task_struct *p)
 	return !(p->scx.dsq_vtime & KEY_UNCOUNTED);
 }
 
-static __always_inline void load_add(struct group *g, u64 weight)
+/* A task of @cpu adds @weight to the load of the group in slot @id. */
+static __always_inline void load_add(u32 cpu, u32 id, u64 weight)
 {
-	u32 stripe = place_of(bpf_get_smp_processor_id())->word % GROUP_STRIPES;
+	u32 stripe = place_of(cpu)->word % GROUP_STRIPES;
 
-	__sync_fetch_and_add(&g->stripes[stripe].load, weight);
+	__sync_fetch_and_add(&group_at(id)->stripes[stripe].load, weight);
+}
+
+/* The group of slot @id, to which a task of @tg counts, may not be walked. */
+static __noinline void walk_again(const struct task_group *tg, u32 id)
+{
+	if (tg->css.id != id) {
+		count(group_overflow);
+		/* It is the ancestor in the slot that is to be walked. */
+		if (group_at(id)->serial)
+			return;
+	}
+	group_activate(tg);
 }
 
 /* See to it that the group of slot @id, to which a task of @tg counts, is walked. */
 static __always_inline void ensure_walked(const struct task_group *tg, u32 id)
 {
-	struct group *g = group_at(id);
-
-	if (id <= ROOT_GROUP)
-		return;
-	if (tg->css.id != id) {
-		count(group_overflow);
-		/* It is the ancestor in the slot that is to be walked. */
-		if (!g->serial)
-			group_activate(tg);
-	} else if (g->serial != tg->css.serial_nr) {
-		group_activate(tg);
-	}
+	if (id > ROOT_GROUP && group_at(id)->serial != tg->css.serial_nr)
+		walk_again(tg, id);
 }
 
 /* What @p, which is not counted, has slept off is not all that it owed. */
@@ -74,21 +77,17 @@ static __always_inline bool load_in_debt(const struct task_struct *p, u64 load)
 	       debt_take(debts_of(cpu), p->pid, load);
 }
 
-/* ops.enqueue, ops.running: count @p unless it is counted. */
-static __always_inline void load_join(struct task_struct *p)
+/* ops.enqueue, ops.running: count @p, on @cpu, unless it is counted. */
+static __always_inline void load_join(u32 cpu, struct task_struct *p,
+				      const struct standing *who)
 {
-	const struct task_group *tg = p->sched_task_group;
-	u64 weight;
-	u32 id;
-
 	if (!cgroup_flat || is_counted(p))
 		return;
-	id = group_id(tg);
-	weight = task_weight(p);
-	if (id <= ROOT_GROUP || !load_in_debt(p, debt_load(id, weight)))
-		load_add(group_at(id), weight);
+	if (who->group <= ROOT_GROUP ||
+	    !load_in_debt(p, debt_load(who->group, who->weight)))
+		load_add(cpu, who->group, who->weight);
 	p->scx.dsq_vtime &= ~KEY_UNCOUNTED;
-	ensure_walked(tg, id);
+	ensure_walked(p->sched_task_group, who->group);
 }
 
 /* ops.disable: count @p no more. */
@@ -97,32 +96,30 @@ static __always_inline void load_leave(struct task_struct *p)
 	if (!cgroup_flat || !is_counted(p))
 		return;
 	p->scx.dsq_vtime |= KEY_UNCOUNTED;
-	load_add(group_of(p), -task_weight(p));
+	load_add(scx_bpf_task_cpu(p), group_id(p->sched_task_group),
+		 -task_weight(p));
 }
 
-/* @load, of one that sleeps, is counted no more. */
-static __always_inline void load_end(u64 load)
+/* @load, of one that sleeps and ran on @cpu, is counted no more. */
+static __always_inline void load_end(u32 cpu, u64 load)
 {
-	load_add(group_at(debt_group(load)), -debt_weight(load));
+	load_add(cpu, debt_group(load), -debt_weight(load));
 }
 
 /* ops.stopping: @p goes to sleep, last on @cpu. */
 static __always_inline void load_sleep(u32 cpu, struct task_struct *p)
 {
 	const struct cpu_ctx *c = cpu_ctx(cpu);
-	u64 vt = vt_of_key(p->scx.dsq_vtime), load;
-	u32 id;
+	u64 vt = vt_of_key(p->scx.dsq_vtime), load = c->curr_load;
 
 	if (!cgroup_flat)
 		return;
 	p->scx.dsq_vtime |= KEY_UNCOUNTED;
-	id = group_id(p->sched_task_group);
-	load = debt_load(id, task_weight(p));
-	if (id > ROOT_GROUP && vt_before(c->clock, vt) &&
+	if (vt_before(c->clock, vt) && debt_group(load) > ROOT_GROUP &&
 	    !(p->flags & PF_EXITING) && !c->offline)
 		load = debt_keep(debts_of(cpu), p->pid, load, vt);
 	if (load)
-		load_end(load);
+		load_end(cpu, load);
 }
 
 /*
@@ -145,7 +142,7 @@ __noinline int debts_settle(u32 cpu, bool all)
 
 			filled &= filled - 1;
 			if (load)
-				load_end(load);
+				load_end(cpu, load);
 		}
 	}
 	return 0;
@@ -170,18 +167,19 @@ static __always_inline void load_reweigh(const struct task_struct *p,
 					 u64 before)
 {
 	if (cgroup_flat && is_counted(p))
-		load_add(group_of(p), task_weight(p) - before);
+		load_add(scx_bpf_task_cpu(p), group_id(p->sched_task_group),
+			 task_weight(p) - before);
 }
 
 /* @p, which does not run, was in the group of slot @from. */
 static __always_inline void load_move(const struct task_struct *p, u32 from)
 {
 	const struct task_group *tg = p->sched_task_group;
-	u32 id = group_id(tg);
+	u32 id = group_id(tg), cpu = scx_bpf_task_cpu(p);
 
 	if (!is_counted(p))
 		return;
-	load_add(group_at(from), -task_weight(p));
-	load_add(group_at(id), task_weight(p));
+	load_add(cpu, from, -task_weight(p));
+	load_add(cpu, id, task_weight(p));
 	ensure_walked(tg, id);
 }

@@ -42,6 +42,7 @@ struct cpu_ctx {
 	u64 curr_inv;
 	u64 curr_sum_exec;
 	u64 curr_since; /* scx_bpf_now() */
+	u64 curr_load; /* what it adds to which group (group_load) */
 
 	/* Inverse weight of the lightest task run since the queue was empty. */
 	u64 lightest_inv;

@@ -112,7 +112,6 @@ void BPF_STRUCT_OPS(heddle_enqueue, struct task_struct *p, u64 enq_flags)
 		global_enqueue(p, enq_flags);
 		return;
 	}
-	load_join(p);
 	enqueue_task(p, enq_flags);
 }
 
@@ -136,6 +135,7 @@ void BPF_STRUCT_OPS(heddle_dispatch, s32 cpu, struct task_struct *prev)
 void BPF_STRUCT_OPS(heddle_running, struct task_struct *p)
 {
 	u32 cpu = scx_bpf_task_cpu(p);
+	struct standing who;
 
 	schedstat_arrive(cpu, p);
 	if (runq_global) {
@@ -144,8 +144,9 @@ void BPF_STRUCT_OPS(heddle_running, struct task_struct *p)
 	}
 	if (cgroup_poll_idle)
 		group_poll_idle(p);
-	load_join(p);
-	runq_start(cpu, p);
+	who = standing_of(p);
+	load_join(cpu, p, &who);
+	runq_start(cpu, p, &who);
 	load_settle(cpu);
 	bandwidth_start(cpu, p);
 }

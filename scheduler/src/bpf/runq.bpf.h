@@ -15,6 +15,7 @@
 
 #include "heddle.bpf.h"
 #include "cgroup.bpf.h"
+#include "policy/debts.h"
 #include "idle.bpf.h"
 #include "schedstat.bpf.h"
 #include "topology.bpf.h"
@@ -28,12 +29,6 @@ static __always_inline u64 frame_of(const struct cpu_ctx *c, u64 vt)
 static __always_inline u64 task_inv(const struct task_struct *p)
 {
 	return standing_of(p).inv;
-}
-
-/* Does @p yield to all that are not so? */
-static __always_inline bool task_is_idle(const struct task_struct *p)
-{
-	return standing_of(p).idle;
 }
 
 /* What @ns on @cpu count: by --fair work, less on a slower one. */
@@ -50,12 +45,6 @@ static __always_inline u64 curr_vt_at(u32 cpu, const struct cpu_ctx *c, u64 now)
 	u64 ran = vt_before(since, now) ? now - since : 0;
 
 	return c->curr_vt + vt_delta(charged_ns(cpu, ran), c->curr_inv);
-}
-
-/* A slice of @p in its virtual time. */
-static __always_inline u64 task_slice_vt(const struct task_struct *p)
-{
-	return vt_delta(slice_ns, task_inv(p));
 }
 
 /* A slice of the lightest task that was on @c of late, in its virtual time. */
@@ -139,8 +128,12 @@ static __always_inline u64 wakee_vt(const struct task_struct *p,
 	return lag_among(vt, others, credit);
 }
 
-/* Where a @p that was runnable all the time enters the queue of @cpu. */
-static __always_inline u64 waiter_vt(const struct task_struct *p, u32 cpu,
+/*
+ * Where a @p that was runnable all the time, of standing @who, enters the queue of
+ * @cpu.
+ */
+static __always_inline u64 waiter_vt(const struct task_struct *p,
+				     const struct standing *who, u32 cpu,
 				     struct cpu_ctx *c)
 {
 	u64 vt = task_vt_on(p, cpu, c, c->clock);
@@ -148,7 +141,8 @@ static __always_inline u64 waiter_vt(const struct task_struct *p, u32 cpu,
 	/* Ahead of the clock, as most are, it needs no slice to be bounded by. */
 	if (!vt_before(vt, c->clock))
 		return vt;
-	return lag_floor(vt, c->clock, task_slice_vt(p), lightest_slice_vt(c));
+	return lag_floor(vt, c->clock, vt_delta(slice_ns, who->inv),
+			 lightest_slice_vt(c));
 }
 
 /*
@@ -193,20 +187,23 @@ static __always_inline void runq_rebase(struct cpu_ctx *c,
 	c->curr_inv = who->inv;
 	c->curr_sum_exec = p->se.sum_exec_runtime;
 	c->curr_since = scx_bpf_now();
+	if (!cgroup_flat)
+		return;
+	c->curr_load = debt_load(who->group, who->weight);
 	/* Who yields to all is nobody's measure, least of all of their credit. */
-	if (cgroup_flat && who->inv > c->lightest_inv && !who->idle)
-		c->lightest_inv = c->curr_inv;
+	if (who->inv > c->lightest_inv && !who->idle)
+		c->lightest_inv = who->inv;
 }
 
-/* ops.running: @p starts on @cpu. */
-static __always_inline void runq_start(u32 cpu, struct task_struct *p)
+/* ops.running: @p, of standing @who, starts on @cpu. */
+static __always_inline void runq_start(u32 cpu, struct task_struct *p,
+				       const struct standing *who)
 {
 	struct cpu_ctx *c = cpu_ctx(cpu);
-	struct standing who = standing_of(p);
 
-	runq_rebase(c, p, waiter_vt(p, cpu, c), &who);
-	idle_note_running(cpu, c, who.idle);
-	c->curr_idle = who.idle;
+	runq_rebase(c, p, waiter_vt(p, who, cpu, c), who);
+	idle_note_running(cpu, c, who->idle);
+	c->curr_idle = who->idle;
 	c->curr_hog =
 		is_hog(p->se.sum_exec_runtime, p->nvcsw, wakeup_granularity_ns);
 	c->curr_pinned = p->nr_cpus_allowed == 1;
@@ -237,18 +234,17 @@ static __always_inline void runq_stop(u32 cpu, struct task_struct *p)
 }
 
 /*
- * Queue @p, which is at @vt, on @cpu. A SCHED_IDLE task, which any wakee may
- * preempt, is not first in line then either.
+ * Queue @p, of standing @who and at @vt, on @cpu. A SCHED_IDLE task, which any wakee
+ * may preempt, is not first in line then either.
  */
-static __always_inline void runq_insert(struct task_struct *p, u32 cpu,
+static __always_inline void runq_insert(struct task_struct *p,
+					const struct standing *who, u32 cpu,
 					struct cpu_ctx *c, u64 vt,
 					u64 enq_flags)
 {
-	struct standing who = standing_of(p);
-
-	if (who.idle)
+	if (who->idle)
 		vt = lag_of_idle(vt, c->clock, vt_delta(slice_ns, INV_NICE_0),
-				 vt_delta(slice_ns, who.inv));
+				 vt_delta(slice_ns, who->inv));
 	c->nr_queued++;
 	if (p->nr_cpus_allowed > 1) {
 		c->offered = true;

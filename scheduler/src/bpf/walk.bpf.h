@@ -66,7 +66,7 @@ __noinline int walk_measure(u32 id)
 		return 0;
 	g->load = 0;
 	*(volatile u64 *)&g->serial = 0;
-	walk_remove(id);
+	walk_remove(id, g->level);
 	/*
 	 * A task that came before the serial was cleared has not activated the
 	 * group. Its load is seen now.
@@ -117,7 +117,10 @@ static __always_inline void walk_level(u32 number, bool measure)
 				break;
 			id = word * 64 + first_bit(left);
 			left &= left - 1;
-			if (measure)
+			/* A group that is gone was here, and had this slot. */
+			if (group_at(id)->level != number)
+				walk_remove(id, number);
+			else if (measure)
 				walk_measure(id);
 			else
 				walk_scale(id);

@@ -47,9 +47,9 @@ static inline u64 vt_min(u64 a, u64 b)
 
 /*
  * (a * b) >> shift in full precision, saturated to VT_STEP_MAX. BPF has no
- * 128-bit multiplication; 0 < shift < 32.
+ * 128-bit multiplication; 0 < shift < 32. Out of line, since few numbers need it.
  */
-static inline u64 mul_shr_sat(u64 a, u64 b, u32 shift)
+static __noinline u64 mul_shr_sat(u64 a, u64 b, u32 shift)
 {
 	u64 a_lo = (u32)a, a_hi = a >> 32, b_lo = (u32)b, b_hi = b >> 32;
 	u64 lo = a_lo * b_lo;
