@@ -25,7 +25,7 @@ SHARE_ERROR = 0.02
 """of the time of the CPUs, in each window; to become 0.01, which one contest or another just misses"""
 
 CROWD_ERROR = 0.03
-"""the same of hundreds of threads; to become 0.01: queues of different mix are not evened out fast enough"""
+"""the same of hundreds of threads; to become 0.01: in the second after they start, each may be off by half a slice"""
 
 CHURN_ERROR = 0.02
 """the same beside a thousand groups that come and go; to become 0.01"""

@@ -150,20 +150,21 @@ struct standing {
 
 	/* With groups: the slot that it is counted to, and what it adds there. */
 	u32 group;
-	u64 weight;
+	u32 weight;
 };
 
 static __always_inline struct standing standing_of(const struct task_struct *p)
 {
 	struct standing who = { .idle = task_is_idle_policy(p) };
+	u32 nice = nice_index(p->static_prio);
 	const struct group *g;
 
-	who.inv = who.idle ? INV_IDLE : nice_inv[nice_index(p->static_prio)];
+	who.inv = who.idle ? INV_IDLE : nice_inv[nice];
 	who.credit_inv = who.inv;
 	if (!cgroup_flat)
 		return who;
+	who.weight = who.idle ? WEIGHT_IDLE : nice_weight[nice];
 	who.group = group_id(p->sched_task_group);
-	who.weight = task_weight(p);
 	g = group_at(who.group);
 	who.inv = hot_inv(who.inv, g->scale, inv_max);
 	who.credit_inv = g->credit_inv < who.inv ? g->credit_inv : who.inv;
@@ -237,10 +238,10 @@ static __always_inline void walk_remove(u32 id, u32 number)
 }
 
 /*
- * A task of @tg became runnable, and its group is not walked: it has just been
- * made, or nothing has run in it for long. So may be those above it.
+ * A task came to @tg, or became runnable there, and its group may not be walked: it
+ * has just been made, or nothing has run in it for long. So may be those above it.
  */
-static __always_inline void group_activate(const struct task_group *tg)
+static __noinline void group_activate(const struct task_group *tg)
 {
 	u32 child = 0, i;
 
@@ -252,6 +253,7 @@ static __always_inline void group_activate(const struct task_group *tg)
 			break;
 		id = tg->css.id;
 		if (id >= MAX_GROUPS) {
+			count(group_overflow);
 			tg = tg->parent;
 			continue;
 		}
@@ -271,17 +273,18 @@ static __always_inline void group_activate(const struct task_group *tg)
 		child = id;
 		tg = tg->parent;
 	}
-	walk_arm(WALK_NS);
+	if (child)
+		walk_arm(WALK_NS);
 }
 
-/* ops.running, on kernels that do not tell of changes. */
-static __always_inline void group_poll_idle(const struct task_struct *p)
+/* ops.running, on kernels that do not tell of changes: @p is of standing @who. */
+static __always_inline void group_poll_idle(const struct task_struct *p,
+					    const struct standing *who)
 {
 	const struct task_group *tg = p->sched_task_group;
-	u32 id = tg->css.id;
 
-	if (id < MAX_GROUPS)
-		group_at(id)->own_idle = tg->idle;
+	if (tg->css.id == who->group)
+		group_at(who->group)->own_idle = tg->idle;
 }
 
 /* Undo all settings of a slot. Loads are left: each task takes its own away. */

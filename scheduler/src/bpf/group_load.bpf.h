@@ -48,23 +48,11 @@ static __always_inline void load_add(u32 cpu, u32 id, u64 weight)
 	__sync_fetch_and_add(&group_at(id)->stripes[stripe].load, weight);
 }
 
-/* The group of slot @id, to which a task of @tg counts, may not be walked. */
-static __noinline void walk_again(const struct task_group *tg, u32 id)
+/* ops.enable, ops.cgroup_move: the slot of @p's group may have been another's. */
+static __always_inline void load_enter(const struct task_struct *p)
 {
-	if (tg->css.id != id) {
-		count(group_overflow);
-		/* It is the ancestor in the slot that is to be walked. */
-		if (group_at(id)->serial)
-			return;
-	}
-	group_activate(tg);
-}
-
-/* See to it that the group of slot @id, to which a task of @tg counts, is walked. */
-static __always_inline void ensure_walked(const struct task_group *tg, u32 id)
-{
-	if (id > ROOT_GROUP && group_at(id)->serial != tg->css.serial_nr)
-		walk_again(tg, id);
+	if (cgroup_flat)
+		group_activate(p->sched_task_group);
 }
 
 /* What @p, which is not counted, has slept off is not all that it owed. */
@@ -87,7 +75,8 @@ static __always_inline void load_join(u32 cpu, struct task_struct *p,
 	    !load_in_debt(p, debt_load(who->group, who->weight)))
 		load_add(cpu, who->group, who->weight);
 	p->scx.dsq_vtime &= ~KEY_UNCOUNTED;
-	ensure_walked(p->sched_task_group, who->group);
+	if (!group_at(who->group)->serial)
+		group_activate(p->sched_task_group);
 }
 
 /* ops.disable: count @p no more. */
@@ -109,15 +98,20 @@ static __always_inline void load_end(u32 cpu, u64 load)
 /* ops.stopping: @p goes to sleep, last on @cpu. */
 static __always_inline void load_sleep(u32 cpu, struct task_struct *p)
 {
-	const struct cpu_ctx *c = cpu_ctx(cpu);
-	u64 vt = vt_of_key(p->scx.dsq_vtime), load = c->curr_load;
+	struct cpu_ctx *c = cpu_ctx(cpu);
+	u64 vt = vt_of_key(p->scx.dsq_vtime), load;
 
 	if (!cgroup_flat)
 		return;
 	p->scx.dsq_vtime |= KEY_UNCOUNTED;
-	if (vt_before(c->clock, vt) && debt_group(load) > ROOT_GROUP &&
-	    !(p->flags & PF_EXITING) && !c->offline)
-		load = debt_keep(debts_of(cpu), p->pid, load, vt);
+	if (!vt_before(c->clock, vt) || c->curr_group <= ROOT_GROUP ||
+	    p->flags & PF_EXITING || c->offline) {
+		load_add(cpu, c->curr_group, -(u64)c->curr_weight);
+		return;
+	}
+	c->owed = true;
+	load = debt_keep(debts_of(cpu), p->pid,
+			 debt_load(c->curr_group, c->curr_weight), vt);
 	if (load)
 		load_end(cpu, load);
 }
@@ -129,7 +123,8 @@ static __always_inline void load_sleep(u32 cpu, struct task_struct *p)
 __noinline int debts_settle(u32 cpu, bool all)
 {
 	struct debts *debts = debts_of(cpu);
-	u64 clock = cpu_ctx(cpu)->clock;
+	struct cpu_ctx *c = cpu_ctx(cpu);
+	u64 clock = c->clock;
 	u32 word;
 
 	debts_begin(debts, clock);
@@ -145,20 +140,23 @@ __noinline int debts_settle(u32 cpu, bool all)
 				load_end(cpu, load);
 		}
 	}
+	c->owed = debts_any(debts);
 	return 0;
 }
 
 /* The clock of @cpu has moved. */
 static __always_inline void load_settle(u32 cpu)
 {
-	if (cgroup_flat && debts_due(debts_of(cpu), cpu_ctx(cpu)->clock))
+	const struct cpu_ctx *c = cpu_ctx(cpu);
+
+	if (cgroup_flat && c->owed && debts_due(debts_of(cpu), c->clock))
 		debts_settle(cpu, false);
 }
 
 /* Nobody is left on @cpu to be in debt to. */
 static __always_inline void load_forgive(u32 cpu)
 {
-	if (cgroup_flat && debts_any(debts_of(cpu)))
+	if (cgroup_flat && cpu_ctx(cpu)->owed)
 		debts_settle(cpu, true);
 }
 
@@ -174,12 +172,10 @@ static __always_inline void load_reweigh(const struct task_struct *p,
 /* @p, which does not run, was in the group of slot @from. */
 static __always_inline void load_move(const struct task_struct *p, u32 from)
 {
-	const struct task_group *tg = p->sched_task_group;
-	u32 id = group_id(tg), cpu = scx_bpf_task_cpu(p);
+	u32 cpu = scx_bpf_task_cpu(p);
 
 	if (!is_counted(p))
 		return;
 	load_add(cpu, from, -task_weight(p));
-	load_add(cpu, id, task_weight(p));
-	ensure_walked(tg, id);
+	load_add(cpu, group_id(p->sched_task_group), task_weight(p));
 }

@@ -42,7 +42,10 @@ struct cpu_ctx {
 	u64 curr_inv;
 	u64 curr_sum_exec;
 	u64 curr_since; /* scx_bpf_now() */
-	u64 curr_load; /* what it adds to which group (group_load) */
+
+	/* What it adds to the load of which group (group_load). */
+	u32 curr_weight;
+	u32 curr_group;
 
 	/* Inverse weight of the lightest task run since the queue was empty. */
 	u64 lightest_inv;
@@ -75,6 +78,7 @@ struct cpu_ctx {
 	bool parked; /* tasks wait here for their group's next period */
 	bool release; /* set by a timer: some of them may run again */
 	bool relief; /* some in the queue may wait for too long */
+	bool owed; /* some who sleep are still counted here (group_load) */
 
 	/*
 	 * enum idle_state, as ops.update_idle said last. By --idle scan other

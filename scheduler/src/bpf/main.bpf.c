@@ -75,6 +75,7 @@ void BPF_STRUCT_OPS(heddle_enable, struct task_struct *p)
 		return;
 	}
 	reweigh_init_task(p);
+	load_enter(p);
 	runq_init_task(p);
 }
 
@@ -142,9 +143,9 @@ void BPF_STRUCT_OPS(heddle_running, struct task_struct *p)
 		global_start(cpu, p);
 		return;
 	}
-	if (cgroup_poll_idle)
-		group_poll_idle(p);
 	who = standing_of(p);
+	if (cgroup_poll_idle)
+		group_poll_idle(p, &who);
 	load_join(cpu, p, &who);
 	runq_start(cpu, p, &who);
 	load_settle(cpu);

@@ -15,7 +15,6 @@
 
 #include "heddle.bpf.h"
 #include "cgroup.bpf.h"
-#include "policy/debts.h"
 #include "idle.bpf.h"
 #include "schedstat.bpf.h"
 #include "topology.bpf.h"
@@ -189,7 +188,8 @@ static __always_inline void runq_rebase(struct cpu_ctx *c,
 	c->curr_since = scx_bpf_now();
 	if (!cgroup_flat)
 		return;
-	c->curr_load = debt_load(who->group, who->weight);
+	c->curr_weight = who->weight;
+	c->curr_group = who->group;
 	/* Who yields to all is nobody's measure, least of all of their credit. */
 	if (who->inv > c->lightest_inv && !who->idle)
 		c->lightest_inv = who->inv;

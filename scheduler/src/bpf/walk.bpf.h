@@ -176,6 +176,8 @@ static __always_inline s32 groups_init(void)
 		group_reset(group_at(id));
 	/* No task of the root is lighter: its credit is its own. */
 	group_at(ROOT_GROUP)->credit_inv = INV_IDLE;
+	/* It is walked always, by walk_root(). */
+	group_at(ROOT_GROUP)->serial = 1;
 	walker = bpf_map_lookup_elem(&group_walkers, &key);
 	if (!walker)
 		return -ENOENT;

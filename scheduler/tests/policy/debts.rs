@@ -10,22 +10,12 @@ const PLACES: u32 = 128;
 const WORDS: usize = 2;
 
 /// `struct debts`, all zeroes when empty.
-#[derive(Default)]
 #[repr(C)]
 struct Debts {
     filled: [u64; WORDS],
     first: u64,
-    places: Places,
-}
-
-/// Of each place the load and its end.
-#[repr(C)]
-struct Places([[u64; 2]; PLACES as usize]);
-
-impl Default for Places {
-    fn default() -> Self {
-        Self([[0; 2]; PLACES as usize])
-    }
+    /// Of each place the load and its end.
+    places: [[u64; 2]; PLACES as usize],
 }
 
 mod c {
@@ -47,6 +37,8 @@ mod c {
 use c::*;
 
 impl Debts {
+    const EMPTY: Self = Self { filled: [0; WORDS], first: 0, places: [[0; 2]; PLACES as usize] };
+
     /// As `debts_settle()` does: the loads that end, by place.
     fn settle(&mut self, clock: u64, all: bool) -> BTreeMap<u32, u64> {
         let filled: Vec<u32> = (0..PLACES)
@@ -101,7 +93,7 @@ proptest! {
         start in any_vt(),
         events in prop::collection::vec(any_event(), 1..200),
     ) {
-        let mut debts = Debts::default();
+        let mut debts = Debts::EMPTY;
         let mut model: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
         let mut clock = start;
         for event in events {

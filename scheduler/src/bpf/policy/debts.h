@@ -4,10 +4,10 @@
  * counted, until the queue's clock has come to where he stands. It is what EEVDF's
  * delayed dequeue is for.
  *
- * Each CPU has a set of them, by thread id modulo the number of places. A place is
- * filled, and the set cleared of debts that have ended, by the CPU itself, under its
- * rq lock; any CPU may take a debt, whose task has woken. So a load changes by
- * atomic operations only, and who gets it from a place is to see to it: one does.
+ * Each CPU has a set of them, by thread id modulo the number of places. The CPU itself
+ * fills places, under its rq lock, and ends debts, without that as it goes offline;
+ * any CPU may take one whose task has woken. So loads, and what is filled, change by
+ * atomic operations only: one gets the load of a place, and is to see to it.
  *
  * Two tasks of one group and one weight that meet in a place may take each other's
  * debt. It is the same load.
