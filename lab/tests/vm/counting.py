@@ -13,6 +13,9 @@ MS = 1_000_000
 WAKES = int(os.environ.get("HEDDLE_WAKES", "100000"))
 """wakeups of a stress; `make stress` has 10 million"""
 
+STRESS = "HEDDLE_WAKES" in os.environ
+"""more of all else, too"""
+
 INTERVAL_S = 0.2
 _CONNECT_MS = 1_300
 """the printer looks for its scheduler once a second"""

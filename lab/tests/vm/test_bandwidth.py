@@ -1,6 +1,5 @@
 """cpu.max of scx_heddle, seen on a real kernel: what groups use, by the kernel's own accounts."""
 
-import re
 from pathlib import Path
 
 import pytest
@@ -9,7 +8,7 @@ from heddle_lab.job import CgroupSet, KillStep, Read, SchedulerStart, SchedulerS
 from heddle_lab.results import Results
 from tests.conftest import Boot, Record
 from tests.vm.counting import counted, counters
-from tests.vm.test_cgroup import CGROUPS, HEDDLE, MS, slow
+from tests.vm.shares import CGROUPS, HEDDLE, MS, slow, usage_usec
 
 QUOTAS = [(5, 20), (5, 100), *((percent, period_ms) for percent in (10, 50, 150, 400) for period_ms in (10, 100))]
 """percent of a CPU, ms; the kernel takes no quota below a millisecond"""
@@ -62,12 +61,7 @@ def read(group: str, when: str) -> Step:
 
 def used_ms(results: Results, group: str, since: str, until: str) -> float:
     """CPU time of a group between two `read`s."""
-    found = [
-        re.search(r"^usage_usec (\d+)$", results.step(f"{group} {when}").stdout, re.MULTILINE)
-        for when in (since, until)
-    ]
-    start, end = (int(one[1]) for one in found if one is not None)
-    return (end - start) / 1000
+    return (usage_usec(results, f"{group} {until}") - usage_usec(results, f"{group} {since}")) / 1000
 
 
 def window_ms(results: Results, group: str) -> float:

@@ -1,135 +1,21 @@
 """The CPU controller of scx_heddle, seen on a real kernel: what groups get, by the kernel's own accounts."""
 
 import json
-import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
-from heddle_lab.job import CgroupSet, Read, SchedulerCommand, SchedulerStart, SchedulerStop, Sleep, Step, WaitStep
-from heddle_lab.results import Results
+from heddle_lab.job import SchedulerCommand, SchedulerStart, SchedulerStop, Sleep, Step, WaitStep
 from tests.conftest import Boot, Record
-from tests.vm.counting import PROGRAM, counted, counters
-
-HEDDLE = "scx_heddle"
-CGROUPS = "/sys/fs/cgroup"
-MS = 1_000_000
-
-WARMUP_MS = 1000
-WINDOW_MS = 1000
-WINDOWS = 2
-
-SHARE_ERROR = 0.02
-"""of the time of the CPUs, in each window; to become 0.01, which one contest or another just misses"""
+from tests.vm.counting import PROGRAM, STRESS, counted, counters
+from tests.vm.shares import CGROUPS, HALF, HEDDLE, MS, WINDOW_MS, Contest, Hogs, judge, slow
 
 CROWD_ERROR = 0.03
 """the same of hundreds of threads; to become 0.01: in the second after they start, each may be off by half a slice"""
 
 CHURN_ERROR = 0.02
 """the same beside a thousand groups that come and go; to become 0.01"""
-
-SLOW = """
-name = "slow"
-summary = "CPUs of a tenth of the usual speed"
-source = "shares need virtual seconds of busy CPUs, and those cost instructions"
-memory_mib = 1024
-topology = {{ {topology} }}
-clock = {{ speed = 10 }}
-"""
-
-
-def slow(folder: Path, topology: str) -> str:
-    """Write a machine whose virtual seconds are cheap; return its path."""
-    machine = folder / "slow.toml"
-    machine.write_text(SLOW.format(topology=topology))
-    return str(machine)
-
-
-@dataclass(frozen=True)
-class Hogs:
-    """Threads that want all they can get, in a group."""
-
-    group: str
-    threads: int = 1
-    cpus: str | None = None
-
-
-@dataclass(frozen=True)
-class Contest:
-    """Loads in groups, and what share of the CPU time each group is to get."""
-
-    name: str
-    loads: list[Hogs]
-    ideal: Mapping[str, float]
-    weights: Mapping[str, int] = field(default_factory=dict)
-    settings: Mapping[tuple[str, str], str] = field(default_factory=dict)
-    """(group, file) -> value"""
-    cpus: str = "1-2"
-    meanwhile: str = ""
-    """a shell's script that runs beside the loads until they have settled"""
-    warmup_ms: int = WARMUP_MS
-
-    def path(self, group: str) -> str:
-        return f"{self.name}/{group}"
-
-    def set(self, group: str, file: str, value: str, when: str = "") -> Step:
-        action = CgroupSet(cgroup=self.path(group), file=file, value=value)
-        return Step(name=f"{self.name}: {group} {file} {value}{when}", action=action)
-
-    def read(self, window: int) -> Iterable[Step]:
-        for group in self.ideal:
-            action = Read(path=f"{CGROUPS}/{self.path(group)}/cpu.stat")
-            yield Step(name=f"{self.name}: {group} after {window}", action=action)
-
-    def window(self, number: int) -> list[Step]:
-        sleep = Step(name=f"{self.name}: window {number}", action=Sleep(ns=WINDOW_MS * MS))
-        return [sleep, *self.read(number)]
-
-    def steps(self) -> list[Step]:
-        """Start the loads, let them settle, read the groups' CPU times at the ends of the windows."""
-        for_ms = self.warmup_ms + WINDOWS * WINDOW_MS + 200
-        steps = [self.set(group, "cpu.weight", str(weight)) for group, weight in self.weights.items()]
-        steps += [self.set(group, file, value) for (group, file), value in self.settings.items()]
-        for number, load in enumerate(self.loads):
-            argv = ["heddle-load", "spin", "--threads", str(load.threads), "--for-ms", str(for_ms)]
-            argv += ["--cpus", load.cpus or self.cpus]
-            name = f"{self.name}: load {number}"
-            steps.append(Step(name=name, argv=argv, cgroup=self.path(load.group), background=True))
-        name = f"{self.name}: meanwhile"
-        if self.meanwhile:
-            steps.append(Step(name=name, argv=["sh", "-c", self.meanwhile], cpus="0", background=True))
-        steps.append(Step(name=f"{self.name}: settle", action=Sleep(ns=self.warmup_ms * MS)))
-        if self.meanwhile:
-            steps.append(Step(name=f"wait for {name}", action=WaitStep(step=name)))
-        steps += self.read(0)
-        for number in range(1, WINDOWS + 1):
-            steps += self.window(number)
-        for number in range(len(self.loads)):
-            name = f"{self.name}: load {number}"
-            steps.append(Step(name=f"wait for {name}", action=WaitStep(step=name)))
-        return steps
-
-    def usage_ns(self, results: Results, group: str, window: int) -> int:
-        """CPU time of a group until the end of a window, by the kernel's account."""
-        text = results.step(f"{self.name}: {group} after {window}").stdout
-        found = re.search(r"^usage_usec (\d+)$", text, re.MULTILINE)
-        assert found is not None, text
-        return 1000 * int(found[1])
-
-    def errors(self, results: Results) -> dict[str, float]:
-        """Return each group's largest deviation from its share in any window."""
-        worst = dict.fromkeys(self.ideal, 0.0)
-        for window in range(1, WINDOWS + 1):
-            got = {
-                group: self.usage_ns(results, group, window) - self.usage_ns(results, group, window - 1)
-                for group in self.ideal
-            }
-            total = sum(got.values())
-            for group, ideal in self.ideal.items():
-                worst[group] = max(worst[group], got[group] / total - ideal, ideal - got[group] / total, key=abs)
-        return worst
 
 
 @dataclass(frozen=True)
@@ -145,18 +31,6 @@ class Alternating(Contest):
             steps.append(Step(name=name, action=Sleep(ns=100 * MS)))
         return [*steps, *self.read(number)]
 
-
-def judge(results: Results, contests: Iterable[Contest], record: Record, bound: float = SHARE_ERROR) -> None:
-    """Compare all contests with their ideals; record the largest error of each, name every group that is off."""
-    errors = {contest.name: contest.errors(results) for contest in contests}
-    found = {name: round(max(map(abs, worst.values())), 4) for name, worst in errors.items()}
-    [ready] = results.of("ready")
-    record(f"largest error of a share on {ready['kernel']}", found)
-    off = {name: worst for name, worst in errors.items() if max(map(abs, worst.values())) > bound}
-    assert not off
-
-
-HALF = {"a": 0.5, "b": 0.5}
 
 SMALL = [
     Contest(
@@ -231,30 +105,6 @@ def test_threads_do_not_make_a_share(boot: Boot, tmp_path: Path, record_property
     judge(results.check(), [contest], record_property, CROWD_ERROR)
 
 
-class Topmost(Contest):
-    """Its groups have no group of the contest's above them."""
-
-    def path(self, group: str) -> str:
-        return group
-
-
-HERD_ERROR = 0.04
-"""of a herd that computes as much as it may; to become 0.01"""
-
-HERD = ["heddle-load", "groups", "--load", "1.2", "--split", "1", "--run-insns", "120000", "--period-us", "100000"]
-HERD += ["--spread", "0", "--insns-per-100ns", "10", "--for-ms", str(WARMUP_MS + WINDOWS * WINDOW_MS + 200)]
-"""100 tasks wake at once, ten times a second, in the group `load` of the load's own making"""
-
-
-def test_a_herd_does_not_run_ahead_of_its_share(boot: Boot, tmp_path: Path, record_property: Record) -> None:
-    """P9: each of a hundred that wake at once has credit by its group's weight, not by its own light one."""
-    contest = Topmost("herd", [Hogs("hog")], {"hog": 0.5, "load": 0.5}, cpus="1")
-    herd = Step(name="wakees", argv=HERD, cpus="1", background=True)
-    steps = [herd, *contest.steps(), Step(name="wait for wakees", action=WaitStep(step="wakees"))]
-    results = boot(steps, machine=slow(tmp_path, "cores = 4"), sched=HEDDLE)
-    judge(results.check(), [contest], record_property, HERD_ERROR)
-
-
 CHANGES = """
 set -e
 cd /sys/fs/cgroup/changed
@@ -301,12 +151,23 @@ done
 """
 """a shell visits groups that it makes and removes, with a quota that it does not use up"""
 
+CHURN_BATCHES = 50 if STRESS else 5
+"""of 200 groups"""
 
+
+@pytest.mark.stress
 def test_groups_come_and_go(boot: Boot, tmp_path: Path, record_property: Record) -> None:
-    """A thousand groups are made, entered, left and removed beside a contest; slots are used again and again."""
-    contest = Contest("beside", [Hogs("a", 2), Hogs("b", 3)], {"a": 0.25, "b": 0.75}, {"a": 100, "b": 300})
+    """Groups are made, entered, left and removed beside a contest; slots are used again and again."""
+    contest = Contest(
+        "beside",
+        [Hogs("a", 2), Hogs("b", 3)],
+        {"a": 0.25, "b": 0.75},
+        {"a": 100, "b": 300},
+        windows=CHURN_BATCHES // 2,
+    )
     [*start, wait_a, wait_b] = contest.steps()
-    churn = Step(name="churn", argv=["sh", "-c", CHURN.format(batches=5, groups=200)], cpus="3", background=True)
+    script = CHURN.format(batches=CHURN_BATCHES, groups=200)
+    churn = Step(name="churn", argv=["sh", "-c", script], cpus="3", background=True)
     wait = Step(name="wait for churn", action=WaitStep(step="churn"))
     results = boot([churn, *start, wait_a, wait_b, wait], machine=slow(tmp_path, "cores = 4"), sched=HEDDLE)
     judge(results.check(), [contest], record_property, CHURN_ERROR)

@@ -3,7 +3,6 @@
 On a machine whose virtual seconds are cheap. `make stress` does more of each.
 """
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +11,9 @@ import pytest
 from heddle_lab.job import CgroupSet, KillStep, SchedulerCommand, SchedulerStart, SchedulerStop, Step, WaitStep
 from heddle_lab.results import Results
 from tests.conftest import Boot
+from tests.vm.counting import STRESS
 from tests.vm.test_core import HEDDLE, MS, PROGRAM, STATE, STRESSED, cpu_ns, read, sleep, spin, wait, write
 
-STRESS = "HEDDLE_WAKES" in os.environ
 RESTARTS = 1000 if STRESS else 3
 GROUPS = 10_000 if STRESS else 100
 THREADS = 5000 if STRESS else 200

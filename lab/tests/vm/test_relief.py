@@ -7,7 +7,7 @@ import pytest
 from heddle_lab.job import KillStep, Read, Step
 from tests.conftest import Boot
 from tests.vm.counting import counted, counters
-from tests.vm.test_cgroup import slow
+from tests.vm.shares import slow
 from tests.vm.test_core import HEDDLE, MS, STATE, cpu_ns, spin
 
 FOR_MS = 14_000

@@ -1,0 +1,140 @@
+"""Contests of groups for CPU time, and how far each got from its share by the kernel's own accounts."""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from heddle_lab.job import CgroupSet, Read, Sleep, Step, WaitStep
+from heddle_lab.results import Results
+from tests.conftest import Record
+
+HEDDLE = "scx_heddle"
+CGROUPS = "/sys/fs/cgroup"
+MS = 1_000_000
+
+WARMUP_MS = 1000
+WINDOW_MS = 1000
+WINDOWS = 2
+
+SHARE_ERROR = 0.02
+"""of the time of the CPUs, in each window; to become 0.01, which one contest or another just misses"""
+
+HALF = {"a": 0.5, "b": 0.5}
+
+SLOW = """
+name = "slow"
+summary = "CPUs of a tenth of the usual speed"
+source = "shares need virtual seconds of busy CPUs, and those cost instructions"
+memory_mib = 1024
+topology = {{ {topology} }}
+clock = {{ speed = 10 }}
+"""
+
+
+def slow(folder: Path, topology: str) -> str:
+    """Write a machine whose virtual seconds are cheap; return its path."""
+    machine = folder / "slow.toml"
+    machine.write_text(SLOW.format(topology=topology))
+    return str(machine)
+
+
+def usage_usec(results: Results, step: str) -> int:
+    """CPU time of a group as a step read it from its cpu.stat, by the kernel's account."""
+    text = results.step(step).stdout
+    found = re.search(r"^usage_usec (\d+)$", text, re.MULTILINE)
+    assert found is not None, text
+    return int(found[1])
+
+
+@dataclass(frozen=True)
+class Hogs:
+    """Threads that want all they can get, in a group."""
+
+    group: str
+    threads: int = 1
+    cpus: str | None = None
+
+
+@dataclass(frozen=True)
+class Contest:
+    """Loads in groups, and what share of the CPU time each group is to get."""
+
+    name: str
+    loads: list[Hogs]
+    ideal: Mapping[str, float]
+    weights: Mapping[str, int] = field(default_factory=dict)
+    settings: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    """(group, file) -> value"""
+    cpus: str = "1-2"
+    meanwhile: str = ""
+    """a shell's script that runs beside the loads until they have settled"""
+    warmup_ms: int = WARMUP_MS
+    windows: int = WINDOWS
+
+    def path(self, group: str) -> str:
+        return f"{self.name}/{group}"
+
+    def set(self, group: str, file: str, value: str, when: str = "") -> Step:
+        action = CgroupSet(cgroup=self.path(group), file=file, value=value)
+        return Step(name=f"{self.name}: {group} {file} {value}{when}", action=action)
+
+    def read(self, window: int) -> Iterable[Step]:
+        for group in self.ideal:
+            action = Read(path=f"{CGROUPS}/{self.path(group)}/cpu.stat")
+            yield Step(name=f"{self.name}: {group} after {window}", action=action)
+
+    def window(self, number: int) -> list[Step]:
+        sleep = Step(name=f"{self.name}: window {number}", action=Sleep(ns=WINDOW_MS * MS))
+        return [sleep, *self.read(number)]
+
+    def steps(self) -> list[Step]:
+        """Start the loads, let them settle, read the groups' CPU times at the ends of the windows."""
+        for_ms = self.warmup_ms + self.windows * WINDOW_MS + 200
+        steps = [self.set(group, "cpu.weight", str(weight)) for group, weight in self.weights.items()]
+        steps += [self.set(group, file, value) for (group, file), value in self.settings.items()]
+        for number, load in enumerate(self.loads):
+            argv = ["heddle-load", "spin", "--threads", str(load.threads), "--for-ms", str(for_ms)]
+            argv += ["--cpus", load.cpus or self.cpus]
+            name = f"{self.name}: load {number}"
+            steps.append(Step(name=name, argv=argv, cgroup=self.path(load.group), background=True))
+        name = f"{self.name}: meanwhile"
+        if self.meanwhile:
+            steps.append(Step(name=name, argv=["sh", "-c", self.meanwhile], cpus="0", background=True))
+        steps.append(Step(name=f"{self.name}: settle", action=Sleep(ns=self.warmup_ms * MS)))
+        if self.meanwhile:
+            steps.append(Step(name=f"wait for {name}", action=WaitStep(step=name)))
+        steps += self.read(0)
+        for number in range(1, self.windows + 1):
+            steps += self.window(number)
+        for number in range(len(self.loads)):
+            name = f"{self.name}: load {number}"
+            steps.append(Step(name=f"wait for {name}", action=WaitStep(step=name)))
+        return steps
+
+    def usage_usec(self, results: Results, group: str, window: int) -> int:
+        """CPU time of a group until the end of a window."""
+        return usage_usec(results, f"{self.name}: {group} after {window}")
+
+    def errors(self, results: Results) -> dict[str, float]:
+        """Return each group's largest deviation from its share in any window."""
+        worst = dict.fromkeys(self.ideal, 0.0)
+        for window in range(1, self.windows + 1):
+            got = {
+                group: self.usage_usec(results, group, window) - self.usage_usec(results, group, window - 1)
+                for group in self.ideal
+            }
+            total = sum(got.values())
+            for group, ideal in self.ideal.items():
+                worst[group] = max(worst[group], got[group] / total - ideal, ideal - got[group] / total, key=abs)
+        return worst
+
+
+def judge(results: Results, contests: Iterable[Contest], record: Record, bound: float = SHARE_ERROR) -> None:
+    """Compare all contests with their ideals; record the largest error of each, name every group that is off."""
+    errors = {contest.name: contest.errors(results) for contest in contests}
+    found = {name: round(max(map(abs, worst.values())), 4) for name, worst in errors.items()}
+    [ready] = results.of("ready")
+    record(f"largest error of a share on {ready['kernel']}", found)
+    off = {name: worst for name, worst in errors.items() if max(map(abs, worst.values())) > bound}
+    assert not off
