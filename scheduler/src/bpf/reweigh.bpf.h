@@ -100,7 +100,7 @@ static __always_inline void reweigh_moved(struct task_struct *p,
 	u32 was = slot_above(from), id = group_id(p->sched_task_group);
 	u64 weight = task_weight(p);
 
-	load_enter(p);
 	load_move(p, was);
+	load_enter(p);
 	keep_lag(p, inv_in(was, weight), inv_in(id, weight));
 }
