@@ -77,7 +77,7 @@ def error(period: int) -> float:
 
 @WAYS
 def test_groups_use_their_quotas(boot: Boot, sched: str, tmp_path: Path, record_property: Record) -> None:
-    """All quotas at once on CPUs enough for all, one of a group within another's; then one is lifted."""
+    """P7: all quotas at once on CPUs enough for all, one of a group within another's; then one is lifted."""
     quotas = {f"q{percent}p{period}": (percent / 100, period) for percent, period in QUOTAS}
     quotas |= {"outer": (1.0, 20), "outer/inner": (0.3, 10)}
     lifted, lifted_ms = "q5p100", 500

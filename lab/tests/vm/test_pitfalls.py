@@ -1,7 +1,7 @@
 """Where flat CPU controllers went wrong (the review of 2019), each as a test of its own on a real kernel.
 
-P1 and P4, weights of zero by order or by depth, are properties of the arithmetic (scheduler/tests/policy/groups.rs).
-P7, a controller without cpu.max, is test_bandwidth.py.
+P1 and P4, weights of zero by order or by depth, are properties of the arithmetic (scheduler/tests/policy/groups.rs);
+P6, a walk at every switch, is what test_cgroup.py counts instructions for, and P7, no cpu.max, test_bandwidth.py.
 """
 
 from pathlib import Path

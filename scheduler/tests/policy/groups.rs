@@ -80,6 +80,7 @@ fn a_task_alone_in_any_chain_weighs_what_the_first_group_does() {
 proptest! {
     #![proptest_config(config())]
 
+    /// P4 of the review: depth or a large ratio rounds no weight to zero.
     #[test]
     fn weights_are_exact_or_saturated_at_any_depth(
         levels in prop::collection::vec(level(), 1..=32), load in any_weight()
@@ -91,6 +92,7 @@ proptest! {
         }
     }
 
+    /// P1 of the review: in whatever order loads are summed up, no weight is zero.
     #[test]
     fn scales_and_inverses_are_never_zero_whatever_comes_in(
         parent in 1..=SCALE_MAX, load in any::<u64>(), weight in any::<u64>(), inv in any_inv(), most in 1..u64::MAX
