@@ -17,6 +17,9 @@ STRESS = "HEDDLE_WAKES" in os.environ
 """more of all else, too"""
 
 INTERVAL_S = 0.2
+KEPT = 64 << 10
+"""bytes of a program's output"""
+
 _CONNECT_MS = 1_300
 """the printer looks for its scheduler once a second"""
 
@@ -28,7 +31,7 @@ def counted(name: str, options: list[str], steps: list[Step], interval_s: float 
         name: of this part of the boot, for `counters`.
         options: of scx_heddle.
         steps: what is counted.
-        interval_s: between two lines of counters; of a program's output, the last 64 KiB are kept.
+        interval_s: between two lines of counters; of all, the last `KEPT` bytes are kept.
     """
     argv = [PROGRAM, "--stats", str(interval_s), "--json", *options]
     return [
@@ -45,6 +48,7 @@ def counters(results: Results, name: str) -> Counter[str]:
     [ended] = [one for one in results.of("scheduler") if one["name"] == name and one["state"] != "attached"]
     assert ended["state"] == "detached", ended["stderr"]
     total: Counter[str] = Counter()
+    assert len(ended["stdout"]) < KEPT, f"{name}: the first lines are lost, the interval is too short"
     for line in ended["stdout"].splitlines():
         total.update(json.loads(line))
     return total

@@ -83,7 +83,7 @@ def test_hogs_get_the_best_places_there_are(
 ) -> None:
     """One more than there are fast cores comes to a slow one, one more than cores shares one."""
     ideal = ideal_of(machine.load(name))
-    results = boot(counted("hybrid", [], [*map(hogs, numbers)]), machine=name, sched=HEDDLE)
+    results = boot(counted("hybrid", [], [*map(hogs, numbers)], interval_s=0.5), machine=name, sched=HEDDLE)
     alone = work(results.check(), "1 hogs")
     got = {number: round(float(work(results, f"{number} hogs") / alone / ideal[number]), 4) for number in numbers}
     record_property(f"hogs' work on {name}, of the ideal", got)
