@@ -56,6 +56,7 @@ EXPORT(u64, group_scale, (u64 parent_scale, u64 load, u64 weight),
 EXPORT(u64, hot_scale, (u64 scale), (scale))
 EXPORT(u64, hot_inv, (u64 inv, u64 scale, u64 inv_max), (inv, scale, inv_max))
 EXPORT(u64, load_average, (u64 average, u64 sum), (average, sum))
+EXPORT(u64, group_credit_inv, (u64 weight, u32 cpus), (weight, cpus))
 EXPORT(u64, lightest_inv, (u64 total, u32 cpus), (total, cpus))
 EXPORT(u64, frame_offset, (u64 clock, u64 offset, u64 other, u64 drift),
        (clock, offset, other, drift))

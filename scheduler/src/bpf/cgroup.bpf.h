@@ -43,7 +43,7 @@ struct group_stripe {
 struct group {
 	/* What the hot path reads. */
 	u64 scale; /* HOT_SCALE_SHIFT */
-	u64 credit_inv; /* inverse weight of the ancestor below the root */
+	u64 credit_inv; /* group_credit_inv() of the ancestor below the root */
 	u64 serial; /* css.serial_nr of the group that is walked here, or 0 */
 	bool idle; /* the group or one above it has cpu.idle set */
 	u32 pool; /* the nearest group from here up that has a quota, or 0 */
@@ -141,7 +141,7 @@ struct standing {
 	u64 inv; /* inverse weight */
 	/*
 	 * The same for what it may save up over its sleep, which belongs to the
-	 * group as much as to the task: a hundred tasks of one group, woken
+	 * group as much as to the task: hundreds of tasks of one group, woken
 	 * together, may not each come a slice before the others by their own
 	 * light weight.
 	 */

@@ -88,8 +88,9 @@ __noinline int walk_scale(u32 id)
 		return 0;
 	g->walk_scale = group_scale(parent->walk_scale, g->load, weight);
 	g->scale = hot_scale(g->walk_scale);
-	g->credit_inv = g->parent <= ROOT_GROUP ? weight_inv(weight)
-						: parent->credit_inv;
+	g->credit_inv = g->parent <= ROOT_GROUP
+				? group_credit_inv(weight, scx_bpf_nr_cpu_ids())
+				: parent->credit_inv;
 	g->idle = g->own_idle || parent->idle;
 	return 0;
 }

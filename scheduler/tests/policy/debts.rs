@@ -37,7 +37,11 @@ mod c {
 use c::*;
 
 impl Debts {
-    const EMPTY: Self = Self { filled: [0; WORDS], first: 0, places: [[0; 2]; PLACES as usize] };
+    const EMPTY: Self = Self {
+        filled: [0; WORDS],
+        first: 0,
+        places: [[0; 2]; PLACES as usize],
+    };
 
     /// As `debts_settle()` does: the loads that end, by place.
     fn settle(&mut self, clock: u64, all: bool) -> BTreeMap<u32, u64> {

@@ -134,6 +134,15 @@ proptest! {
         prop_assert!(average.abs_diff(after) <= before.abs_diff(after) / 15 + 40);
     }
 
+    /// P9 of the review: a herd has a slice of its group's for each CPU, however many it is.
+    #[test]
+    fn a_group_has_credit_for_a_slice_of_each_cpu(cgroup in 1u64..=10_000, cpus in 1u32..1024) {
+        let weight = shim_weight_from_cgroup(cgroup);
+        let alone = (1u64 << INV_SHIFT) as f64 / weight as f64;
+        let slices = shim_group_credit_inv(weight, cpus) as f64 / alone;
+        prop_assert!((slices / f64::from(cpus) - 1.0).abs() < 0.1, "{slices}");
+    }
+
     #[test]
     fn the_lightest_task_has_its_share_of_a_cpu(total in 1..1u64 << 48, cpus in 1u32..1024) {
         let least = (1u64 << INV_SHIFT) as f64 / shim_lightest_inv(total, cpus) as f64;

@@ -77,6 +77,7 @@ mod c {
         pub safe fn shim_hot_scale(scale: u64) -> u64;
         pub safe fn shim_hot_inv(inv: u64, scale: u64, inv_max: u64) -> u64;
         pub safe fn shim_load_average(average: u64, sum: u64) -> u64;
+        pub safe fn shim_group_credit_inv(weight: u64, cpus: u32) -> u64;
         pub safe fn shim_lightest_inv(total: u64, cpus: u32) -> u64;
         pub safe fn shim_frame_offset(clock: u64, offset: u64, other: u64, drift: u64) -> u64;
         pub safe fn shim_keeps_running(prev: u64, head: u64) -> bool;

@@ -115,6 +115,15 @@ static inline u64 load_average(u64 average, u64 sum)
 	return average - ((average - sum) >> LOAD_AVERAGE_SHIFT);
 }
 
+/*
+ * Inverse of the weight by which the tasks of a group of @weight have credit at most: a
+ * slice of what it weighs on one of @cpus CPUs. Together they have a slice for each CPU.
+ */
+static inline u64 group_credit_inv(u64 weight, u32 cpus)
+{
+	return weight_inv(weight / (cpus ? cpus : 1));
+}
+
 /* Inverse of the least weight, where @total is active on @cpus CPUs. */
 static inline u64 lightest_inv(u64 total, u32 cpus)
 {
