@@ -167,9 +167,12 @@ def test_groups_come_and_go(boot: Boot, tmp_path: Path, record_property: Record)
     )
     [*start, wait_a, wait_b] = contest.steps()
     script = CHURN.format(batches=CHURN_BATCHES, groups=200)
-    churn = Step(name="churn", argv=["sh", "-c", script], cpus="3", background=True)
-    wait = Step(name="wait for churn", action=WaitStep(step="churn"))
-    results = boot([churn, *start, wait_a, wait_b, wait], machine=slow(tmp_path, "cores = 4"), sched=HEDDLE)
+    limit_ns = CHURN_BATCHES * 12_000 * MS
+    churn = Step(name="churn", argv=["sh", "-c", script], cpus="3", background=True, timeout_ns=limit_ns)
+    wait = Step(name="wait for churn", action=WaitStep(step="churn"), timeout_ns=limit_ns)
+    steps = [churn, *start, wait_a, wait_b, wait]
+    machine = slow(tmp_path, "cores = 4")
+    results = boot(steps, machine=machine, sched=HEDDLE, timeout_ns=180_000 * MS + limit_ns)
     judge(results.check(), [contest], record_property, CHURN_ERROR)
 
 
