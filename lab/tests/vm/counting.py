@@ -18,7 +18,7 @@ STRESS = "HEDDLE_WAKES" in os.environ
 
 INTERVAL_S = 0.2
 KEPT = 64 << 10
-"""bytes of a program's output"""
+"""bytes of a program's output: OUTPUT_CAP of the agent"""
 
 _CONNECT_MS = 1_300
 """the printer looks for its scheduler once a second"""

@@ -64,8 +64,6 @@ class Contest:
     loads: list[Hogs]
     ideal: Mapping[str, float]
     weights: Mapping[str, int] = field(default_factory=dict)
-    settings: Mapping[tuple[str, str], str] = field(default_factory=dict)
-    """(group, file) -> value"""
     cpus: str = "1-2"
     meanwhile: str = ""
     """a shell's script that runs beside the loads until they have settled"""
@@ -92,7 +90,6 @@ class Contest:
         """Start the loads, let them settle, read the groups' CPU times at the ends of the windows."""
         for_ms = self.warmup_ms + self.windows * WINDOW_MS + 200
         steps = [self.set(group, "cpu.weight", str(weight)) for group, weight in self.weights.items()]
-        steps += [self.set(group, file, value) for (group, file), value in self.settings.items()]
         for number, load in enumerate(self.loads):
             argv = ["heddle-load", "spin", "--threads", str(load.threads), "--for-ms", str(for_ms)]
             argv += ["--cpus", load.cpus or self.cpus]
@@ -112,18 +109,15 @@ class Contest:
             steps.append(Step(name=f"wait for {name}", action=WaitStep(step=name)))
         return steps
 
-    def usage_usec(self, results: Results, group: str, window: int) -> int:
-        """CPU time of a group until the end of a window."""
-        return usage_usec(results, f"{self.name}: {group} after {window}")
-
     def errors(self, results: Results) -> dict[str, float]:
         """Return each group's largest deviation from its share in any window."""
         worst = dict.fromkeys(self.ideal, 0.0)
         for window in range(1, self.windows + 1):
-            got = {
-                group: self.usage_usec(results, group, window) - self.usage_usec(results, group, window - 1)
-                for group in self.ideal
-            }
+            before, after = (
+                {group: usage_usec(results, f"{self.name}: {group} after {end}") for group in self.ideal}
+                for end in (window - 1, window)
+            )
+            got = {group: after[group] - before[group] for group in self.ideal}
             total = sum(got.values())
             for group, ideal in self.ideal.items():
                 worst[group] = max(worst[group], got[group] / total - ideal, ideal - got[group] / total, key=abs)
