@@ -171,17 +171,23 @@ static __always_inline bool task_exits(const struct task_struct *p)
 	return p->flags & PF_EXITING || p->signal->flags & SIGNAL_GROUP_EXIT;
 }
 
-/* Has @p to wait until its group may run again? */
-static __always_inline bool is_throttled(const struct task_struct *p)
+/*
+ * Where there are quotas: has @p to wait until its group may run again? Out of line,
+ * as bandwidth_follow(), that who has none need not make room for it.
+ */
+static __noinline bool quota_throttles(const struct task_struct *p)
 {
-	u32 id;
+	u32 id = group_of(p)->pool;
 
-	if (!any_quota())
-		return false;
-	id = group_of(p)->pool;
 	if (!id || !chain_is_empty(id))
 		return false;
 	return !(p->flags & PF_KTHREAD) && !task_exits(p);
+}
+
+/* Has @p to wait until its group may run again? */
+static __always_inline bool is_throttled(const struct task_struct *p)
+{
+	return any_quota() && quota_throttles(p);
 }
 
 /* If @p, which runs on this CPU, draws from pools: draw what it has used. */
@@ -203,27 +209,29 @@ static __always_inline void bandwidth_stop(u32 cpu, const struct task_struct *p)
 	bandwidth_settle(cpu_ctx(cpu), p);
 }
 
-/* From now on @p, which runs on the CPU of @c, draws from its group's pool. */
-static __always_inline void bandwidth_follow(struct cpu_ctx *c,
-					     const struct task_struct *p)
+/*
+ * From now on @p, which runs on @cpu, draws from its group's pool. Has it to wait
+ * instead?
+ */
+static __noinline bool bandwidth_follow(u32 cpu, const struct task_struct *p)
 {
+	struct cpu_ctx *c = cpu_ctx(cpu);
+
 	c->curr_pool = group_of(p)->pool;
 	if (!c->curr_pool)
-		return;
+		return false;
 	c->drawn_exec = p->se.sum_exec_runtime;
 	c->drawn_at = pool_now();
 	bandwidth_arm(BANDWIDTH_LEAST_NS);
+	return quota_throttles(p);
 }
 
 /* ops.running */
 static __always_inline void bandwidth_start(u32 cpu, struct task_struct *p)
 {
-	struct cpu_ctx *c = cpu_ctx(cpu);
-
 	if (!any_quota())
 		return;
-	bandwidth_follow(c, p);
-	if (c->offline || !is_throttled(p))
+	if (!bandwidth_follow(cpu, p) || cpu_ctx(cpu)->offline)
 		return;
 	/* It was queued before; out of a slice, it is enqueued again: parked. */
 	p->scx.slice = 0;
@@ -234,14 +242,11 @@ static __always_inline void bandwidth_start(u32 cpu, struct task_struct *p)
  * The slice of @p is over. Its group may have got a quota since it began. Has @p
  * to wait now?
  */
-static __always_inline bool bandwidth_slice_end(struct cpu_ctx *c,
+static __always_inline bool bandwidth_slice_end(u32 cpu,
 						const struct task_struct *p)
 {
-	bandwidth_settle(c, p);
-	if (!any_quota())
-		return false;
-	bandwidth_follow(c, p);
-	return is_throttled(p);
+	bandwidth_settle(cpu_ctx(cpu), p);
+	return any_quota() && bandwidth_follow(cpu, p);
 }
 
 /* ops.enqueue: park @p if its group may not run. */

@@ -31,6 +31,7 @@ const volatile bool cgroup_poll_idle;
 
 #define ROOT_GROUP 1
 #define GROUP_STRIPES 8
+#define STRIPE_CPUS 8 /* that follow one another, and so are of one LLC mostly */
 #define GROUP_LEVELS 64 /* the root's is 0; deeper groups share the last */
 
 /* Time from one walk to the next. */
@@ -42,6 +43,7 @@ struct group_stripe {
 
 struct group {
 	/* What the hot path reads. */
+	u64 nice_0_inv; /* inverse weight on the flat queue of a task of nice 0 */
 	u64 scale; /* HOT_SCALE_SHIFT */
 	u64 credit_inv; /* group_credit_inv() of the ancestor below the root */
 	u64 serial; /* css.serial_nr of the group that is walked here, or 0 */
@@ -56,6 +58,7 @@ struct group {
 	u64 walk_scale; /* SCALE_SHIFT */
 	u64 load; /* averaged */
 	u64 children; /* weights of the children that are active */
+	u64 tg; /* whose group it is, to poll; it may be gone */
 	u32 parent;
 	u16 level;
 	u16 quiet; /* walks since a task was runnable */
@@ -156,20 +159,37 @@ struct standing {
 static __always_inline struct standing standing_of(const struct task_struct *p)
 {
 	struct standing who = { .idle = task_is_idle_policy(p) };
-	u32 nice = nice_index(p->static_prio);
 	const struct group *g;
 
-	who.inv = who.idle ? INV_IDLE : nice_inv[nice];
-	who.credit_inv = who.inv;
-	if (!cgroup_flat)
+	if (!cgroup_flat) {
+		who.inv = who.idle ? INV_IDLE
+				   : nice_inv[nice_index(p->static_prio)];
+		who.credit_inv = who.inv;
 		return who;
-	who.weight = who.idle ? WEIGHT_IDLE : nice_weight[nice];
+	}
 	who.group = group_id(p->sched_task_group);
 	g = group_at(who.group);
-	who.inv = hot_inv(who.inv, g->scale, inv_max);
+	if (p->static_prio == PRIO_NICE_0 && !who.idle) {
+		/* As nearly all are: it has been computed once for all of them. */
+		who.weight = WEIGHT_NICE_0;
+		who.inv = g->nice_0_inv;
+	} else {
+		u32 nice = nice_index(p->static_prio);
+
+		who.weight = who.idle ? WEIGHT_IDLE : nice_weight[nice];
+		who.inv = hot_inv(who.idle ? INV_IDLE : nice_inv[nice],
+				  g->scale, inv_max);
+	}
 	who.credit_inv = g->credit_inv < who.inv ? g->credit_inv : who.inv;
 	who.idle |= g->idle;
 	return who;
+}
+
+/* What tasks of @g weigh changes: its scale, or inv_max. */
+static __always_inline void group_set_scale(struct group *g, u64 scale)
+{
+	g->scale = scale;
+	g->nice_0_inv = hot_inv(INV_NICE_0, scale, inv_max);
 }
 
 /* Number of the lowest bit that is set; there is one. */
@@ -267,7 +287,9 @@ static __noinline void group_activate(const struct task_group *tg)
 		level = tg->css.cgroup->level;
 		g->level = level < GROUP_LEVELS ? level : GROUP_LEVELS - 1;
 		g->own_idle = tg->idle;
+		g->tg = (u64)tg;
 		g->quiet = 0;
+		group_set_scale(g, g->scale); /* by today's inv_max */
 		g->serial = tg->css.serial_nr;
 		walk_add(id);
 		child = id;
@@ -277,20 +299,10 @@ static __noinline void group_activate(const struct task_group *tg)
 		walk_arm(WALK_NS);
 }
 
-/* ops.running, on kernels that do not tell of changes: @p is of standing @who. */
-static __always_inline void group_poll_idle(const struct task_struct *p,
-					    const struct standing *who)
-{
-	const struct task_group *tg = p->sched_task_group;
-
-	if (tg->css.id == who->group)
-		group_at(who->group)->own_idle = tg->idle;
-}
-
 /* Undo all settings of a slot. Loads are left: each task takes its own away. */
 static __always_inline void group_reset(struct group *g)
 {
-	g->scale = HOT_SCALE_ONE;
+	group_set_scale(g, HOT_SCALE_ONE);
 	g->walk_scale = SCALE_ONE;
 	g->credit_inv = INV_NICE_0;
 	g->weight = WEIGHT_NICE_0;

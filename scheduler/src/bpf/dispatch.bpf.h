@@ -24,7 +24,7 @@ static __always_inline void dispatch_slice_end(u32 cpu, struct cpu_ctx *c,
 	bool keep = !c->yielded;
 
 	c->yielded = false;
-	if (bandwidth_slice_end(c, prev)) {
+	if (bandwidth_slice_end(cpu, prev)) {
 		/* Without a slice @prev is enqueued, see bandwidth_park(). */
 		if (!runq_pick(cpu, c))
 			pull_newidle(cpu);

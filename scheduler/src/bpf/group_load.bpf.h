@@ -15,7 +15,7 @@
  * others of his group would be charged as if he had had nothing. The clock of a CPU
  * that idles stands, so there all is forgiven.
  *
- * Loads are striped by LLC: who adds is seldom who subtracts, so a stripe by
+ * Loads are striped by CPU: who adds is seldom who subtracts, so a stripe by
  * itself means nothing, and the sum does.
  */
 #pragma once
@@ -43,7 +43,7 @@ static __always_inline bool is_counted(const struct task_struct *p)
 /* A task of @cpu adds @weight to the load of the group in slot @id. */
 static __always_inline void load_add(u32 cpu, u32 id, u64 weight)
 {
-	u32 stripe = place_of(cpu)->word % GROUP_STRIPES;
+	u32 stripe = cpu / STRIPE_CPUS % GROUP_STRIPES;
 
 	__sync_fetch_and_add(&group_at(id)->stripes[stripe].load, weight);
 }

@@ -144,8 +144,6 @@ void BPF_STRUCT_OPS(heddle_running, struct task_struct *p)
 		return;
 	}
 	who = standing_of(p);
-	if (cgroup_poll_idle)
-		group_poll_idle(p, &who);
 	load_join(cpu, p, &who);
 	runq_start(cpu, p, &who);
 	load_settle(cpu);

@@ -36,6 +36,17 @@ static __always_inline u64 group_tasks(const struct group *g)
 	return (s64)sum > 0 ? sum : 0;
 }
 
+/* On kernels that do not tell of changes: see what cpu.idle of @g is. */
+static __always_inline void group_poll_idle(struct group *g)
+{
+	const struct task_group *tg = (const struct task_group *)g->tg;
+	bool idle = BPF_CORE_READ(tg, idle);
+
+	/* Its memory may be another's; this reads nothing where there is none. */
+	if (BPF_CORE_READ(tg, css.serial_nr) == g->serial)
+		g->own_idle = idle;
+}
+
 static __always_inline u64 group_weight(const struct group *g)
 {
 	return g->own_idle ? WEIGHT_IDLE : g->weight;
@@ -50,6 +61,8 @@ __noinline int walk_measure(u32 id)
 	struct group *g = group_at(id);
 	u64 sum = group_tasks(g) + g->children;
 
+	if (cgroup_poll_idle)
+		group_poll_idle(g);
 	g->children = 0;
 	if (sum) {
 		g->load = load_average(g->load, sum);
@@ -87,7 +100,7 @@ __noinline int walk_scale(u32 id)
 	if (!g->load)
 		return 0;
 	g->walk_scale = group_scale(parent->walk_scale, g->load, weight);
-	g->scale = hot_scale(g->walk_scale);
+	group_set_scale(g, hot_scale(g->walk_scale));
 	g->credit_inv = g->parent <= ROOT_GROUP
 				? group_credit_inv(weight, scx_bpf_nr_cpu_ids())
 				: parent->credit_inv;
@@ -95,28 +108,20 @@ __noinline int walk_scale(u32 id)
 	return 0;
 }
 
-/* Call walk_measure() or walk_scale() for the groups of a level. */
-static __always_inline void walk_level(u32 number, bool measure)
+/* Call walk_measure() or walk_scale() for the groups of a level. Global as these. */
+__noinline int walk_level(u32 number, bool measure)
 {
 	struct group_level *level = level_at(number);
 	u64 words = *(volatile u64 *)&level->words;
-	u32 i, j;
 
-	bpf_for(i, 0, MAX_GROUPS / 64) {
-		u64 left;
-		u32 word;
+	while (words && can_loop) {
+		u32 word = first_bit(words);
+		u64 left = *(volatile u64 *)&level->groups[word];
 
-		if (!words)
-			break;
-		word = first_bit(words);
 		words &= words - 1;
-		left = *(volatile u64 *)&level->groups[word];
-		bpf_for(j, 0, 64) {
-			u32 id;
+		while (left && can_loop) {
+			u32 id = word * 64 + first_bit(left);
 
-			if (!left)
-				break;
-			id = word * 64 + first_bit(left);
 			left &= left - 1;
 			/* A group that is gone was here, and had this slot. */
 			if (group_at(id)->level != number)
@@ -127,6 +132,7 @@ static __always_inline void walk_level(u32 number, bool measure)
 				walk_scale(id);
 		}
 	}
+	return 0;
 }
 
 static __always_inline void walk_root(void)
@@ -136,28 +142,27 @@ static __always_inline void walk_root(void)
 
 	root->children = 0;
 	inv_max = lightest_inv(total, scx_bpf_nr_cpu_ids());
+	group_set_scale(root, HOT_SCALE_ONE);
 }
 
 static int walk_groups(void *map, u32 *key, struct group_walker *walker)
 {
 	u64 start = bpf_ktime_get_ns(), took;
-	u32 i;
+	u64 levels = *(volatile u64 *)&walked_levels;
+	u32 deepest = 0, level;
 
-	bpf_for(i, 1, GROUP_LEVELS) {
-		u32 level = GROUP_LEVELS - i; /* deepest first */
-
-		if (walked_levels & (1ULL << (level & 63)))
-			walk_level(level, true);
-	}
+	while (deepest < GROUP_LEVELS - 1 && levels >> (deepest + 1))
+		deepest++;
+	for (level = deepest; level; level--)
+		walk_level(level, true);
 	walk_root();
-	bpf_for(i, 1, GROUP_LEVELS) {
-		if (walked_levels & (1ULL << (i & 63)))
-			walk_level(i, false);
-	}
+	for (level = 1; level <= deepest; level++)
+		walk_level(level, false);
 
 	*(volatile u32 *)&walk_armed = 0;
 	if (!*(volatile u64 *)&walked_levels) {
 		inv_max = ~0ULL;
+		group_set_scale(group_at(ROOT_GROUP), HOT_SCALE_ONE);
 		return 0;
 	}
 	took = WALK_SHARE * (bpf_ktime_get_ns() - start);

@@ -30,6 +30,7 @@
 
 #define NICE_LEVELS 40
 #define MAX_RT_PRIO 100 /* p->static_prio of nice -20 */
+#define PRIO_NICE_0 120 /* p->static_prio of nice 0 */
 
 /* The kernel's table from nice -20 to nice 19. */
 /* clang-format off */
