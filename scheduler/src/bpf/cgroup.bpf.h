@@ -31,7 +31,7 @@ const volatile bool cgroup_poll_idle;
 
 #define ROOT_GROUP 1
 #define GROUP_STRIPES 8
-#define STRIPE_CPUS 8 /* that follow one another, and so are of one LLC mostly */
+#define STRIPE_CPUS 8 /* neighbours, and so mostly of one LLC */
 #define GROUP_LEVELS 64 /* the root's is 0; deeper groups share the last */
 
 /* Time from one walk to the next. */
@@ -139,6 +139,14 @@ static __always_inline u64 task_weight(const struct task_struct *p)
 	return nice_weight[nice_index(p->static_prio)];
 }
 
+/* Inverse of task_weight(). */
+static __always_inline u64 task_own_inv(const struct task_struct *p)
+{
+	if (task_is_idle_policy(p))
+		return INV_IDLE;
+	return nice_inv[nice_index(p->static_prio)];
+}
+
 /* What a task counts for on the flat queue. */
 struct standing {
 	u64 inv; /* inverse weight */
@@ -162,8 +170,7 @@ static __always_inline struct standing standing_of(const struct task_struct *p)
 	const struct group *g;
 
 	if (!cgroup_flat) {
-		who.inv = who.idle ? INV_IDLE
-				   : nice_inv[nice_index(p->static_prio)];
+		who.inv = task_own_inv(p);
 		who.credit_inv = who.inv;
 		return who;
 	}
@@ -174,11 +181,8 @@ static __always_inline struct standing standing_of(const struct task_struct *p)
 		who.weight = WEIGHT_NICE_0;
 		who.inv = g->nice_0_inv;
 	} else {
-		u32 nice = nice_index(p->static_prio);
-
-		who.weight = who.idle ? WEIGHT_IDLE : nice_weight[nice];
-		who.inv = hot_inv(who.idle ? INV_IDLE : nice_inv[nice],
-				  g->scale, inv_max);
+		who.weight = task_weight(p);
+		who.inv = hot_inv(task_own_inv(p), g->scale, inv_max);
 	}
 	who.credit_inv = g->credit_inv < who.inv ? g->credit_inv : who.inv;
 	who.idle |= g->idle;
