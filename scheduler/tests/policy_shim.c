@@ -37,6 +37,8 @@ EXPORT(u64, vt_of_key, (u64 key), (key))
 EXPORT(u32, cpu_of_key, (u64 key), (key))
 EXPORT(u64, lag_clamp, (u64 vt, u64 clock, u64 credit_vt, u64 slice_vt),
        (vt, clock, credit_vt, slice_vt))
+EXPORT(u64, lag_bound, (u64 vt, u64 clock, u64 slice_vt, u64 lightest_vt),
+       (vt, clock, slice_vt, lightest_vt))
 EXPORT(u64, lag_credit, (u64 vt, u64 clock, u64 most), (vt, clock, most))
 EXPORT(u64, lag_among, (u64 vt, u64 others, u64 credit), (vt, others, credit))
 EXPORT(bool, is_hog, (u64 run_ns, u64 sleeps, u64 gran_ns),

@@ -136,6 +136,37 @@ def test_what_changes_while_it_waits_is_counted_once(boot: Boot, tmp_path: Path,
     judge(results.check(), [contest], record_property)
 
 
+@dataclass(frozen=True)
+class Switched(Contest):
+    """Group a has one value of a file until the first window begins, and another from then on."""
+
+    file: str = "cpu.idle"
+    before: str = "0"
+    after: str = "1"
+
+    def steps(self) -> list[Step]:
+        return [self.set("a", self.file, self.before), *super().steps()]
+
+    def window(self, number: int) -> list[Step]:
+        changes = [self.set("a", self.file, self.after, " at last")] if number == 1 else []
+        return [*changes, *super().window(number)]
+
+
+SWITCHED = [
+    Switched("idle", [Hogs("a", 2), Hogs("b", 2)], {"a": 3 / 1027, "b": 1024 / 1027}),
+    Switched("idle-no-more", [Hogs("a", 2), Hogs("b", 2)], HALF, before="1", after="0"),
+    Switched("light-no-more", [Hogs("a", 2), Hogs("b", 2)], HALF, file="cpu.weight", before="1", after="100"),
+    Switched("heavy-no-more", [Hogs("a", 2), Hogs("b", 2)], HALF, file="cpu.weight", before="10000", after="100"),
+]
+
+
+def test_a_change_of_a_group_is_seen_at_once(boot: Boot, tmp_path: Path, record_property: Record) -> None:
+    """By then one side is far ahead by the weights of before."""
+    steps = [step for contest in SWITCHED for step in contest.steps()]
+    results = boot(steps, machine=slow(tmp_path, "cores = 4"), sched=HEDDLE)
+    judge(results.check(), SWITCHED, record_property)
+
+
 CHURN = """
 set -e
 cd /sys/fs/cgroup

@@ -56,6 +56,7 @@ struct group {
 
 	/* The walk's. */
 	u64 walk_scale; /* SCALE_SHIFT */
+	u64 lightest_scale; /* by which its tasks may have lag (reweigh) */
 	u64 load; /* averaged */
 	u64 children; /* weights of the children that are active */
 	u64 tg; /* whose group it is, to poll; it may be gone */
@@ -308,6 +309,7 @@ static __always_inline void group_reset(struct group *g)
 {
 	group_set_scale(g, HOT_SCALE_ONE);
 	g->walk_scale = SCALE_ONE;
+	g->lightest_scale = SCALE_ONE;
 	g->credit_inv = INV_NICE_0;
 	g->weight = WEIGHT_NICE_0;
 	g->own_idle = false;

@@ -13,6 +13,7 @@
 #include "idle.bpf.h"
 #include "pull.bpf.h"
 #include "relief.bpf.h"
+#include "reweigh.bpf.h"
 #include "runq.bpf.h"
 #include "schedstat.bpf.h"
 
@@ -65,6 +66,7 @@ static __always_inline void dispatch_cpu(s32 cpu, struct task_struct *prev)
 	struct cpu_ctx *c = cpu_ctx(cpu);
 
 	bandwidth_release(cpu, c);
+	reweigh_waiting(cpu);
 	if (prev && (prev->scx.flags & SCX_TASK_QUEUED)) {
 		dispatch_slice_end(cpu, c, prev);
 		return;

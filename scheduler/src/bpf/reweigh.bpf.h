@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Reweighing: the nice level, the policy or the group of a task changes.
+ * Reweighing: the nice level, the policy or the group of a task changes, or what a
+ * group weighs.
  *
- * Its lag stays as much CPU time as it was, which is another virtual time by its
- * new weight: a task that is SCHED_IDLE no more does not owe the seconds that one
+ * The lag of a task stays as much CPU time as it was, which is another virtual time by
+ * its new weight: a task that is SCHED_IDLE no more does not owe the seconds that one
  * slice was worth to it. If it waits, the loads of groups follow.
  *
  * The task does not run meanwhile: the kernel takes it off its CPU or queue before,
- * and puts it back after.
+ * and puts it back after. The tasks of a group that has become much heavier stay
+ * where they are. What they owe is bounded anew by each CPU that has some in its
+ * queue, over the next two slices: then who ran by the old weight is queued as well.
  */
 #pragma once
 
@@ -103,4 +106,71 @@ static __always_inline void reweigh_moved(struct task_struct *p,
 	load_move(p, was);
 	load_enter(p);
 	keep_lag(p, inv_in(was, weight), inv_in(id, weight));
+}
+
+/* Walks during which the CPUs go through their queues still. */
+u32 reweighing_walks;
+
+#define REWEIGHING_WALKS (8 + 2 * slice_ns / WALK_NS)
+
+/* The walk: the scale of @g is @scale from now on. */
+static __always_inline void reweigh_group(struct group *g, u64 scale)
+{
+	if (scale < g->lightest_scale / MUCH_HEAVIER)
+		reweighing_walks = REWEIGHING_WALKS;
+	else if (scale <= g->lightest_scale)
+		return;
+	g->lightest_scale = scale;
+}
+
+/* @p waits on @cpu. Global, as reweighed_vt(), for the verifier's sake. */
+__noinline int note_waiting(const struct task_struct *p __arg_trusted, u32 cpu)
+{
+	struct standing who = standing_of(p);
+
+	runq_note_weight(cpu_ctx(cpu), &who);
+	return 0;
+}
+
+/* Where @p, which waits on @cpu, is by what it weighs now. */
+__noinline u64 reweighed_vt(const struct task_struct *p __arg_trusted, u32 cpu)
+{
+	const struct cpu_ctx *c = cpu_ctx(cpu);
+	u64 slice_vt = vt_delta(slice_ns, task_inv(p));
+
+	return lag_bound(vt_of_key(p->scx.dsq_vtime), c->clock, slice_vt,
+			 lightest_slice_vt(c));
+}
+
+/*
+ * Bound the lag of the tasks in the queue of this CPU, @cpu, and of the one that runs,
+ * by what tasks weigh now. Who is put back is met no more.
+ */
+__noinline int reweigh_queue(u32 cpu)
+{
+	struct cpu_ctx *c = cpu_ctx(cpu);
+	struct task_struct *p;
+
+	c->lightest_inv = 0;
+	bpf_for_each(scx_dsq, p, cpu, 0)
+		note_waiting(p, cpu);
+	c->curr_vt = lag_floor(c->curr_vt, c->clock,
+			       vt_delta(slice_ns, c->curr_inv),
+			       lightest_slice_vt(c));
+	bpf_for_each(scx_dsq, p, cpu, 0) {
+		u64 vt = reweighed_vt(p, cpu);
+
+		if (vt == vt_of_key(p->scx.dsq_vtime))
+			continue;
+		scx_bpf_dsq_move_set_vtime(BPF_FOR_EACH_ITER, vt_key(vt, cpu));
+		scx_bpf_dsq_move_vtime(BPF_FOR_EACH_ITER, p, cpu, 0);
+	}
+	return 0;
+}
+
+/* ops.dispatch */
+static __always_inline void reweigh_waiting(u32 cpu)
+{
+	if (cgroup_flat && reweighing_walks)
+		reweigh_queue(cpu);
 }

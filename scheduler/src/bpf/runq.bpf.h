@@ -176,6 +176,15 @@ static __always_inline void runq_init_task(struct task_struct *p)
 			   KEY_UNCOUNTED;
 }
 
+/* One of standing @who waits or runs on the CPU of @c. */
+static __always_inline void runq_note_weight(struct cpu_ctx *c,
+					     const struct standing *who)
+{
+	/* Who yields to all is nobody's measure, least of all of their credit. */
+	if (who->inv > c->lightest_inv && !who->idle)
+		c->lightest_inv = who->inv;
+}
+
 /* @p, which is at @vt, runs from now on by the standing @who that it has now. */
 static __always_inline void runq_rebase(struct cpu_ctx *c,
 					const struct task_struct *p, u64 vt,
@@ -190,9 +199,7 @@ static __always_inline void runq_rebase(struct cpu_ctx *c,
 		return;
 	c->curr_weight = who->weight;
 	c->curr_group = who->group;
-	/* Who yields to all is nobody's measure, least of all of their credit. */
-	if (who->inv > c->lightest_inv && !who->idle)
-		c->lightest_inv = who->inv;
+	runq_note_weight(c, who);
 }
 
 /* ops.running: @p, of standing @who, starts on @cpu. */

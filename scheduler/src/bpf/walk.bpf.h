@@ -15,12 +15,17 @@
 #include "heddle.bpf.h"
 #include "bandwidth_timer.bpf.h"
 #include "cgroup.bpf.h"
+#include "reweigh.bpf.h"
 
 #define WALK_SHARE 100
+/* Walks from one look at cpu.idle to the next, where the kernel does not tell. */
+#define POLL_IDLE_WALKS 8
 /* Walks that find nothing runnable until a group no longer is walked. */
 #define QUIET_WALKS 64
 /* ns, 1/8 of WALK_NS: out of step with what wakes up every few milliseconds. */
 #define WALK_JITTER_MASK 0x1ffffU
+
+u32 nr_walks;
 
 /*
  * Weights of the runnable tasks of @g. Stripes are read one after the other, while
@@ -36,12 +41,15 @@ static __always_inline u64 group_tasks(const struct group *g)
 	return (s64)sum > 0 ? sum : 0;
 }
 
-/* On kernels that do not tell of changes: see what cpu.idle of @g is. */
+/* Where the kernel does not tell of changes: see what cpu.idle of @g is now. */
 static __always_inline void group_poll_idle(struct group *g)
 {
 	const struct task_group *tg = (const struct task_group *)g->tg;
-	bool idle = BPF_CORE_READ(tg, idle);
+	bool idle;
 
+	if (!cgroup_poll_idle || nr_walks % POLL_IDLE_WALKS)
+		return;
+	idle = BPF_CORE_READ(tg, idle);
 	/* Its memory may be another's; this reads nothing where there is none. */
 	if (BPF_CORE_READ(tg, css.serial_nr) == g->serial)
 		g->own_idle = idle;
@@ -61,8 +69,7 @@ __noinline int walk_measure(u32 id)
 	struct group *g = group_at(id);
 	u64 sum = group_tasks(g) + g->children;
 
-	if (cgroup_poll_idle)
-		group_poll_idle(g);
+	group_poll_idle(g);
 	g->children = 0;
 	if (sum) {
 		g->load = load_average(g->load, sum);
@@ -101,6 +108,7 @@ __noinline int walk_scale(u32 id)
 		return 0;
 	g->walk_scale = group_scale(parent->walk_scale, g->load, weight);
 	group_set_scale(g, hot_scale(g->walk_scale));
+	reweigh_group(g, g->walk_scale);
 	g->credit_inv = g->parent <= ROOT_GROUP
 				? group_credit_inv(weight, scx_bpf_nr_cpu_ids())
 				: parent->credit_inv;
@@ -159,6 +167,9 @@ static int walk_groups(void *map, u32 *key, struct group_walker *walker)
 	for (level = 1; level <= deepest; level++)
 		walk_level(level, false);
 
+	nr_walks++;
+	if (reweighing_walks)
+		reweighing_walks--;
 	*(volatile u32 *)&walk_armed = 0;
 	if (!*(volatile u64 *)&walked_levels) {
 		inv_max = ~0ULL;

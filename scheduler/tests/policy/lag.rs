@@ -33,6 +33,16 @@ proptest! {
     }
 
     #[test]
+    fn by_other_weights_than_now_is_bounded_by_those_of_now(
+        clock in any_vt(), lag in -(1i64 << 60)..(1 << 60), slice in 0..SLICE_VT_MAX, lightest in 0..SLICE_VT_MAX
+    ) {
+        let vt = clock.wrapping_add_signed(lag);
+        let kept = ahead(shim_lag_bound(vt, clock, slice, lightest), clock);
+        let (least, most) = (-((WAITING_SLICES * slice.max(lightest)) as i64), (DEBT_SLICES * slice) as i64);
+        prop_assert_eq!(kept, lag.clamp(least, most));
+    }
+
+    #[test]
     fn credit_is_what_the_clock_is_ahead(
         vt in any_vt(), behind in -(1i64 << 60)..(1 << 60), most in 0..SLICE_VT_MAX
     ) {

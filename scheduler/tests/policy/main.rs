@@ -68,6 +68,7 @@ mod c {
         pub safe fn shim_vt_of_key(key: u64) -> u64;
         pub safe fn shim_cpu_of_key(key: u64) -> u32;
         pub safe fn shim_lag_clamp(vt: u64, clock: u64, credit_vt: u64, slice_vt: u64) -> u64;
+        pub safe fn shim_lag_bound(vt: u64, clock: u64, slice_vt: u64, lightest_vt: u64) -> u64;
         pub safe fn shim_lag_credit(vt: u64, clock: u64, most: u64) -> u64;
         pub safe fn shim_lag_among(vt: u64, others: u64, credit: u64) -> u64;
         pub safe fn shim_is_hog(run_ns: u64, sleeps: u64, gran_ns: u64) -> bool;

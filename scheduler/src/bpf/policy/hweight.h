@@ -40,6 +40,9 @@
 /* A new measurement of a load counts by 1 / 2^LOAD_AVERAGE_SHIFT. */
 #define LOAD_AVERAGE_SHIFT 2
 
+/* What the tasks of a group owe is bounded anew when its scale is less by this factor. */
+#define MUCH_HEAVIER 4
+
 /*
  * The least share of a CPU that a task has while it is runnable is 1 in
  * LIGHTEST_SHARE. sched_ext throws a scheduler out when a task waits for 10 s,

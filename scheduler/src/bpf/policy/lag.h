@@ -60,6 +60,14 @@ static inline u64 lag_floor(u64 vt, u64 clock, u64 slice_vt, u64 lightest_vt)
 	return vt_max(vt, clock - credit);
 }
 
+/* The same for one that was runnable all the time, but by other weights than now. */
+static inline u64 lag_bound(u64 vt, u64 clock, u64 slice_vt, u64 lightest_vt)
+{
+	u64 newest = clock + LAG_DEBT_SLICES * slice_vt;
+
+	return vt_min(lag_floor(vt, clock, slice_vt, lightest_vt), newest);
+}
+
 /* The credit of a task that is at @vt by @clock, of up to @most. */
 static inline u64 lag_credit(u64 vt, u64 clock, u64 most)
 {
