@@ -244,10 +244,11 @@ def pingpong(scheduler: str) -> list[Step]:
 
 def cost(results: Results, scheduler: str) -> list[float]:
     """Return the instructions of a wakeup and a switch at each depth."""
-    return [
-        median(json.loads(results.step(f"{scheduler} {depth} {number}").stdout)["one_way_ns"] for number in range(ROUNDS))
-        for depth in DEPTHS
-    ]
+
+    def one_way(depth: int, number: int) -> float:
+        return float(json.loads(results.step(f"{scheduler} {depth} {number}").stdout)["one_way_ns"])
+
+    return [median(one_way(depth, number) for number in range(ROUNDS)) for depth in DEPTHS]
 
 
 def test_groups_cost_little(boot: Boot, record_property: Record) -> None:
