@@ -10,6 +10,8 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
+use std::thread;
+use std::time::Duration;
 
 use anyhow::{Result, ensure};
 
@@ -90,6 +92,21 @@ pub struct Layout {
     pub words: usize,
 }
 
+/// Times that sysfs is read, and the time between two of them: a CPU that goes offline
+/// meanwhile takes its files along.
+const READS: usize = 5;
+const READ_PAUSE: Duration = Duration::from_millis(100);
+
+fn read_machine() -> Result<scx_utils::Topology> {
+    for _ in 1..READS {
+        if let Ok(machine) = scx_utils::Topology::new() {
+            return Ok(machine);
+        }
+        thread::sleep(READ_PAUSE);
+    }
+    scx_utils::Topology::new()
+}
+
 impl Topology {
     /// Read the topology of this machine from sysfs, and which CPUs are better
     /// from where `asym` says.
@@ -98,7 +115,7 @@ impl Topology {
     /// If sysfs cannot be read, the machine is too large, or `asym` does not fit
     /// it.
     pub fn read(asym: &Asym) -> Result<Self> {
-        let machine = scx_utils::Topology::new()?;
+        let machine = read_machine()?;
         let ids: Vec<usize> = machine.all_cpus.keys().copied().collect();
         Self::new(
             machine

@@ -56,7 +56,6 @@ struct group {
 
 	/* The walk's. */
 	u64 walk_scale; /* SCALE_SHIFT */
-	u64 lightest_scale; /* by which its tasks may have lag (reweigh) */
 	u64 load; /* averaged */
 	u64 children; /* weights of the children that are active */
 	u64 tg; /* whose group it is, to poll; it may be gone */
@@ -92,6 +91,11 @@ struct {
 
 /* The timer is set or its callback runs. */
 u32 walk_armed;
+
+/* Walks during which the CPUs go through their queues (reweigh). */
+u32 reweighing_walks;
+
+#define REWEIGHING_WALKS (8 + 2 * slice_ns / WALK_NS)
 
 static __always_inline struct group *group_at(u32 id)
 {
@@ -309,7 +313,6 @@ static __always_inline void group_reset(struct group *g)
 {
 	group_set_scale(g, HOT_SCALE_ONE);
 	g->walk_scale = SCALE_ONE;
-	g->lightest_scale = SCALE_ONE;
 	g->credit_inv = INV_NICE_0;
 	g->weight = WEIGHT_NICE_0;
 	g->own_idle = false;
@@ -356,12 +359,32 @@ static __always_inline bool is_dying(struct cgroup *cgrp)
 	return !css || BPF_CORE_READ(css, flags) & CSS_DYING;
 }
 
+static __always_inline u64 group_weight(const struct group *g)
+{
+	return g->own_idle ? WEIGHT_IDLE : g->weight;
+}
+
+/* The settings of @g are @weight and @idle from now on. */
+static __always_inline void group_reweigh(struct group *g, u64 weight,
+					  bool idle)
+{
+	u64 before = group_weight(g), after;
+
+	g->weight = weight;
+	g->own_idle = idle;
+	after = group_weight(g);
+	if (after / REWEIGH_FACTOR >= before ||
+	    before / REWEIGH_FACTOR >= after)
+		reweighing_walks = REWEIGHING_WALKS;
+}
+
 static __always_inline void group_set_weight(struct cgroup *cgrp, u32 weight)
 {
 	u32 id = slot_of(cgrp);
 
 	if (id < MAX_GROUPS)
-		group_at(id)->weight = weight_from_cgroup(weight);
+		group_reweigh(group_at(id), weight_from_cgroup(weight),
+			      group_at(id)->own_idle);
 }
 
 static __always_inline void group_set_idle(struct cgroup *cgrp, bool idle)
@@ -369,7 +392,7 @@ static __always_inline void group_set_idle(struct cgroup *cgrp, bool idle)
 	u32 id = slot_of(cgrp);
 
 	if (id < MAX_GROUPS)
-		group_at(id)->own_idle = idle;
+		group_reweigh(group_at(id), group_at(id)->weight, idle);
 }
 
 static __always_inline void group_exit(struct cgroup *cgrp)

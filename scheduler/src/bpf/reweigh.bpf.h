@@ -8,9 +8,9 @@
  * slice was worth to it. If it waits, the loads of groups follow.
  *
  * The task does not run meanwhile: the kernel takes it off its CPU or queue before,
- * and puts it back after. The tasks of a group that has become much heavier stay
- * where they are. What they owe is bounded anew by each CPU that has some in its
- * queue, over the next two slices: then who ran by the old weight is queued as well.
+ * and puts it back after. When a group is set to be much heavier or lighter, its tasks
+ * and its siblings' stay where they are. Each CPU bounds the lag of those in its queue
+ * anew, over the next two slices: then who ran by the old weight is queued as well.
  */
 #pragma once
 
@@ -106,21 +106,6 @@ static __always_inline void reweigh_moved(struct task_struct *p,
 	load_move(p, was);
 	load_enter(p);
 	keep_lag(p, inv_in(was, weight), inv_in(id, weight));
-}
-
-/* Walks during which the CPUs go through their queues still. */
-u32 reweighing_walks;
-
-#define REWEIGHING_WALKS (8 + 2 * slice_ns / WALK_NS)
-
-/* The walk: the scale of @g is @scale from now on. */
-static __always_inline void reweigh_group(struct group *g, u64 scale)
-{
-	if (scale < g->lightest_scale / MUCH_HEAVIER)
-		reweighing_walks = REWEIGHING_WALKS;
-	else if (scale <= g->lightest_scale)
-		return;
-	g->lightest_scale = scale;
 }
 
 /* @p waits on @cpu. Global, as reweighed_vt(), for the verifier's sake. */

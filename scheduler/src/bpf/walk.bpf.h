@@ -15,7 +15,6 @@
 #include "heddle.bpf.h"
 #include "bandwidth_timer.bpf.h"
 #include "cgroup.bpf.h"
-#include "reweigh.bpf.h"
 
 #define WALK_SHARE 100
 /* Walks from one look at cpu.idle to the next, where the kernel does not tell. */
@@ -52,12 +51,7 @@ static __always_inline void group_poll_idle(struct group *g)
 	idle = BPF_CORE_READ(tg, idle);
 	/* Its memory may be another's; this reads nothing where there is none. */
 	if (BPF_CORE_READ(tg, css.serial_nr) == g->serial)
-		g->own_idle = idle;
-}
-
-static __always_inline u64 group_weight(const struct group *g)
-{
-	return g->own_idle ? WEIGHT_IDLE : g->weight;
+		group_reweigh(g, g->weight, idle);
 }
 
 /*
@@ -108,7 +102,6 @@ __noinline int walk_scale(u32 id)
 		return 0;
 	g->walk_scale = group_scale(parent->walk_scale, g->load, weight);
 	group_set_scale(g, hot_scale(g->walk_scale));
-	reweigh_group(g, g->walk_scale);
 	g->credit_inv = g->parent <= ROOT_GROUP
 				? group_credit_inv(weight, scx_bpf_nr_cpu_ids())
 				: parent->credit_inv;

@@ -40,8 +40,8 @@
 /* A new measurement of a load counts by 1 / 2^LOAD_AVERAGE_SHIFT. */
 #define LOAD_AVERAGE_SHIFT 2
 
-/* What the tasks of a group owe is bounded anew when its scale is less by this factor. */
-#define MUCH_HEAVIER 4
+/* Lag is bounded anew when the weight of a group is set to so many times more or less. */
+#define REWEIGH_FACTOR 4
 
 /*
  * The least share of a CPU that a task has while it is runnable is 1 in
