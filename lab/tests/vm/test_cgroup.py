@@ -14,7 +14,7 @@ from tests.vm.counting import PROGRAM, STRESS, counted, counters
 from tests.vm.shares import CGROUPS, HALF, HEDDLE, MS, WINDOW_MS, Contest, Hogs, judge, slow
 
 CROWD_ERROR = 0.03
-"""the same of hundreds of threads; to become 0.01: in the second after they start, each may be off by half a slice"""
+"""the same of hundreds of threads; to become 0.01: they start unevenly, and are exchanged for a second"""
 
 CHURN_ERROR = 0.03
 """the same beside a thousand groups that come and go; to become 0.01"""

@@ -9,7 +9,7 @@
  *   - a task wakes or sleeps: its weight is added to its group's load, or
  *     subtracted (group_load.bpf.h). No level above is touched;
  *   - a task starts to run or is queued: its weight is multiplied by its
- *     group's scale;
+ *     group's scale, which for nice 0 has been done by the timer;
  *   - about every millisecond, once for the machine, a timer walks the groups
  *     that are active and computes their scales (walk.bpf.h).
  *

@@ -18,7 +18,7 @@
  *   bandwidth.bpf.h groups: how much CPU time they may use
  *   bandwidth_timer.bpf.h  the periods of that, and who must stop
  *   runq.bpf.h      the queue and the clock of a CPU, charging
- *   reweigh.bpf.h   a task's nice level, policy or group changes
+ *   reweigh.bpf.h   what a task weighs changes, or its group
  *   placement.bpf.h the CPU that a wakee goes to
  *   wakeq.bpf.h     the shared wake queue: the order in which wakees are pulled
  *   enqueue.bpf.h   queueing, and preemption at wakeup
