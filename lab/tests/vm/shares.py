@@ -17,8 +17,8 @@ WARMUP_MS = 1000
 WINDOW_MS = 1000
 WINDOWS = 2
 
-SHARE_ERROR = 0.02
-"""of the time of the CPUs, in each window; to become 0.01, which one contest or another just misses"""
+SHARE_ERROR = 0.01
+"""of the time of the CPUs, in each window"""
 
 HALF = {"a": 0.5, "b": 0.5}
 

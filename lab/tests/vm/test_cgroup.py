@@ -13,11 +13,8 @@ from tests.conftest import Boot, Record
 from tests.vm.counting import PROGRAM, STRESS, counted, counters
 from tests.vm.shares import CGROUPS, HALF, HEDDLE, MS, WINDOW_MS, Contest, Hogs, judge, slow
 
-CROWD_ERROR = 0.03
-"""the same of hundreds of threads; to become 0.01: they start unevenly, and are exchanged for a second"""
-
 CHURN_ERROR = 0.03
-"""the same beside a thousand groups that come and go; to become 0.01"""
+"""of a share beside a thousand groups that come and go; to become 0.01"""
 
 
 @dataclass(frozen=True)
@@ -102,9 +99,10 @@ def test_a_confined_group_gets_its_share(
 
 def test_threads_do_not_make_a_share(boot: Boot, tmp_path: Path, record_property: Record) -> None:
     """Equal groups of 128 and 256 threads: 1:1, not the 1:3 of weights per CPU that is in use."""
-    contest = Contest("crowds", [Hogs("a", 128), Hogs("b", 256)], HALF, cpus="0-15")
+    # On CPUs so slow it takes 0.35 s until the last thread runs; until then whoever runs has what others lack.
+    contest = Contest("crowds", [Hogs("a", 128), Hogs("b", 256)], HALF, cpus="0-15", warmup_ms=1500)
     results = boot(contest.steps(), machine=slow(tmp_path, "dies = 2, cores = 8"), sched=HEDDLE)
-    judge(results.check(), [contest], record_property, CROWD_ERROR)
+    judge(results.check(), [contest], record_property)
 
 
 CHANGES = """

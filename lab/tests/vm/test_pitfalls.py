@@ -26,7 +26,7 @@ from tests.vm.shares import (
     usage_usec,
 )
 
-ACCEPTANCE_ERROR = 0.04
+ACCEPTANCE_ERROR = 0.03
 """to become 0.01: what a task that is late for a tick has lost is gone, as its group asks for no more than its share"""
 
 HERD_ERROR = 0.02
