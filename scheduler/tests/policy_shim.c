@@ -72,6 +72,7 @@ EXPORT(u64, starts_left, (u64 recent, u64 ns), (recent, ns))
 EXPORT(s64, node_room, (u32 idle_cores, u64 starts), (idle_cores, starts))
 EXPORT(s64, node_margin, (u32 cpus), (cpus))
 EXPORT(u32, bit_from, (u64 cpus, u32 start), (cpus, start))
+EXPORT(u64, bits_between, (u32 first, u32 end), (first, end))
 EXPORT(u64, whole_cores, (u64 idle, u64 starts, u64 ends), (idle, starts, ends))
 EXPORT(u64, asym_helped, (enum asym_rule rule, const struct asym_view *view),
        (rule, view))

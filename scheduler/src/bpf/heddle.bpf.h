@@ -101,6 +101,12 @@ static __always_inline struct cpu_ctx *cpu_ctx(u32 cpu)
 #define count_by(event, n) \
 	(cpu_stats[bpf_get_smp_processor_id() & (MAX_CPUS - 1)].event += (n))
 
+/* Another CPU's clock, that of @then, may be ahead of ours by a few ns. */
+static __always_inline u64 ns_since(u64 then, u64 now)
+{
+	return vt_before(then, now) ? now - then : 0;
+}
+
 /*
  * Have @cpu look for work. Not from a CPU that goes offline: a kick starts with
  * an interrupt to the CPU that kicks, and one that is not taken any more blocks

@@ -276,30 +276,18 @@ __noinline s32 claim_at(const struct task_struct *p __arg_trusted, u32 near,
 			enum reach reach, enum sought sought)
 {
 	const volatile struct cpu_place *at = place_of(near);
-	u32 first = at->llc_first, end = at->llc_end;
-	u32 nearer = 0, nearer_end = 0, nth;
+	u64 words = llc_words(at);
 	s32 cpu = -ENOENT;
 
-	if (reach >= REACH_NODE) {
-		nearer = first;
-		nearer_end = end;
-		first = at->node_first;
-		end = at->node_end;
-	}
-	if (reach >= REACH_MACHINE) {
-		nearer = first;
-		nearer_end = end;
-		first = 0;
-		end = nr_words;
-	}
-	if (end - first == nearer_end - nearer)
-		return -ENOENT;
-	bpf_for(nth, at->word, at->word + end - first) {
-		u32 word = nth < end ? nth : nth - end + first;
+	if (reach == REACH_NODE)
+		words ^= node_words(at);
+	else if (reach == REACH_MACHINE)
+		words = node_words(at) ^ all_words();
+	while (words && can_loop) {
+		u32 word = bit_from(words, at->word);
 		u64 cpus;
 
-		if (word >= nearer && word < nearer_end)
-			continue;
+		words &= ~(1ULL << (word & 63));
 		cpus = candidates_in(word, sought);
 		if (!cpus)
 			continue;

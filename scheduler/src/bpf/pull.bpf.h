@@ -73,20 +73,14 @@ static __always_inline bool pull_from_word(u32 word, u32 start)
 	return false;
 }
 
-/*
- * Try the words [first, end) but not [skip_first, skip_end). Global, so that the
- * verifier looks at it once.
- */
-__noinline bool pull_from_words(u32 first, u32 end, u32 skip_first,
-				u32 skip_end, u32 start)
+/* Try those of @words. Global, so that the verifier looks at it once. */
+__noinline bool pull_from_words(u64 words, u32 start)
 {
-	u32 word;
+	words = offering(words);
+	while (words && can_loop) {
+		u32 word = __builtin_ctzll(words);
 
-	if (end - first == skip_end - skip_first)
-		return false;
-	bpf_for(word, first, end) {
-		if (word >= skip_first && word < skip_end)
-			continue;
+		words &= words - 1;
 		if (pull_from_word(word, start))
 			return true;
 	}
@@ -100,6 +94,7 @@ __noinline bool pull_from_words(u32 first, u32 end, u32 skip_first,
 __noinline bool pull_newidle(u32 cpu)
 {
 	const volatile struct cpu_place *at = place_of(cpu);
+	u64 llc = llc_words(at), node = node_words(at);
 	u32 start = at->bit + 1;
 
 	if (!any_offer())
@@ -108,7 +103,7 @@ __noinline bool pull_newidle(u32 cpu)
 		count(wakeq_pulled);
 		return true;
 	}
-	if (pull_from_words(at->llc_first, at->llc_end, 0, 0, start)) {
+	if (pull_from_words(llc, start)) {
 		count(pull_llc);
 		return true;
 	}
@@ -116,12 +111,11 @@ __noinline bool pull_newidle(u32 cpu)
 		count(wakeq_stolen);
 		return true;
 	}
-	if (pull_from_words(at->node_first, at->node_end, at->llc_first,
-			    at->llc_end, start)) {
+	if (pull_from_words(node ^ llc, start)) {
 		count(pull_node);
 		return true;
 	}
-	if (pull_from_words(0, nr_words, at->node_first, at->node_end, start)) {
+	if (pull_from_words(all_words() ^ node, start)) {
 		count(pull_far);
 		return true;
 	}
@@ -137,20 +131,22 @@ static __always_inline bool head_may_run(u32 other, u32 cpu)
 }
 
 /*
- * The queue of the words [first, end), other than that of @cpu, whose clock is
+ * The queue of those of @words, other than that of @cpu, whose clock is
  * furthest behind in the shared frame, of those whose first task may run on
  * @cpu: one full of tasks that may not would hide all others. Negative if none
  * offers anything. Global for the verifier's sake, too.
  */
-__noinline s32 slowest_queue(u32 cpu, u32 first, u32 end)
+__noinline s32 slowest_queue(u32 cpu, u64 words)
 {
 	s32 slowest = -1;
 	u64 slowest_frame = 0;
-	u32 word;
 
-	bpf_for(word, first, end) {
+	words = offering(words);
+	while (words && can_loop) {
+		u32 word = __builtin_ctzll(words);
 		u64 left = word_read(word_in(offers, word));
 
+		words &= words - 1;
 		while (left && can_loop) {
 			struct cpu_ctx *c;
 			u64 frame;
@@ -174,19 +170,19 @@ __noinline s32 slowest_queue(u32 cpu, u32 first, u32 end)
 
 /*
  * A task has used up its slice, and the next on this CPU, it or the head of the
- * queue, is at @vt. If a task that may run here waits in the words [first, end)
- * and is further behind by more than a slice of the lighter of the two that
+ * queue, is at @vt. If a task that may run here waits in those of @words and is
+ * further behind by more than a slice of the lighter of the two that
  * would change places, take it. By less, they would change back.
  */
 static __always_inline bool exchange_within(u32 cpu, struct cpu_ctx *c, u64 vt,
-					    u32 first, u32 end)
+					    u64 words)
 {
 	struct task_struct *waiter;
 	struct cpu_ctx *from;
 	u64 lighter = c->curr_inv;
 	s32 victim;
 
-	victim = slowest_queue(cpu, first, end);
+	victim = slowest_queue(cpu, words);
 	if (victim < 0)
 		return false;
 	waiter = __COMPAT_scx_bpf_dsq_peek(victim);
@@ -210,15 +206,13 @@ static __always_inline bool exchange_within(u32 cpu, struct cpu_ctx *c, u64 vt,
 static __always_inline bool exchange(u32 cpu, struct cpu_ctx *c, u64 vt)
 {
 	const volatile struct cpu_place *at = place_of(cpu);
-	u32 first = at->llc_first, end = at->llc_end;
+	u64 words = llc_words(at);
 
 	if (!any_offer())
 		return false;
-	if (++c->slices_alone % EXCHANGE_FAR_EVERY == 0) {
-		first = 0;
-		end = nr_words;
-	}
-	if (!exchange_within(cpu, c, vt, first, end))
+	if (++c->slices_alone % EXCHANGE_FAR_EVERY == 0)
+		words = all_words();
+	if (!exchange_within(cpu, c, vt, words))
 		return false;
 	count(exchange);
 	return true;

@@ -39,9 +39,7 @@ static __always_inline u64 charged_ns(u32 cpu, u64 ns)
 /* Virtual time that the running task of @cpu has reached at @now. */
 static __always_inline u64 curr_vt_at(u32 cpu, const struct cpu_ctx *c, u64 now)
 {
-	u64 since = c->curr_since;
-	/* Another CPU's clock may be ahead of ours by a few ns. */
-	u64 ran = vt_before(since, now) ? now - since : 0;
+	u64 ran = ns_since(c->curr_since, now);
 
 	return c->curr_vt + vt_delta(charged_ns(cpu, ran), c->curr_inv);
 }

@@ -22,11 +22,6 @@ static __always_inline struct schedstat_cpu *schedstat_cpu(u32 cpu)
 	return &schedstat_cpus[cpu & (MAX_CPUS - 1)];
 }
 
-static __always_inline u64 ns_since(u64 then, u64 now)
-{
-	return vt_before(then, now) ? now - then : 0;
-}
-
 /* A wakee goes to @cpu, to run there or to be queued. */
 static __always_inline void schedstat_ttwu(u32 cpu)
 {

@@ -33,10 +33,7 @@ static __always_inline struct node_starts *starts_in(u32 node_first)
 
 static __always_inline u64 starts_at(const struct node_starts *starts, u64 now)
 {
-	/* Another CPU's clock may be ahead of ours by a few ns. */
-	u64 ns = vt_before(starts->at, now) ? now - starts->at : 0;
-
-	return starts_left(starts->recent, ns);
+	return starts_left(starts->recent, ns_since(starts->at, now));
 }
 
 static __always_inline void note_start(u32 cpu)

@@ -31,16 +31,26 @@ static __always_inline const volatile struct cpu_place *place_of(u32 cpu)
 	return &places[cpu & (MAX_CPUS - 1)];
 }
 
+/*
+ * A number within the range of its array. Where the compiler knows that it is, it
+ * drops the mask; verifiers do not know.
+ */
+static __always_inline u32 masked(u32 index, u32 mask)
+{
+	barrier_var(index);
+	return index & mask;
+}
+
 static __always_inline const volatile struct word_layout *
 word_layout_of(u32 word)
 {
-	return &word_layouts[word & (MAX_WORDS - 1)];
+	return &word_layouts[masked(word, MAX_WORDS - 1)];
 }
 
 static __always_inline struct cpu_word *word_in(struct cpu_word *words,
 						u32 word)
 {
-	return &words[word & (MAX_WORDS - 1)];
+	return &words[masked(word, MAX_WORDS - 1)];
 }
 
 static __always_inline u64 word_read(const struct cpu_word *word)
@@ -77,9 +87,26 @@ static __always_inline u32 cpu_at_place(u32 word, u32 bit)
 {
 	u32 seat = word * CPUS_PER_WORD + bit;
 
-	/* The compiler knows the range and drops the mask; verifiers do not. */
-	barrier_var(seat);
-	return cpu_at[seat & (MAX_WORDS * CPUS_PER_WORD - 1)];
+	return cpu_at[masked(seat, MAX_WORDS * CPUS_PER_WORD - 1)];
+}
+
+/*
+ * The words of an LLC, of a NUMA node, of the machine, as bits of one: who goes
+ * through them looks at those only that are of interest.
+ */
+static __always_inline u64 llc_words(const volatile struct cpu_place *at)
+{
+	return bits_between(at->llc_first, at->llc_end);
+}
+
+static __always_inline u64 node_words(const volatile struct cpu_place *at)
+{
+	return bits_between(at->node_first, at->node_end);
+}
+
+static __always_inline u64 all_words(void)
+{
+	return bits_between(0, nr_words);
 }
 
 /* A CPU of the LLC of @cpu, each as likely as the others. */
@@ -112,6 +139,12 @@ static __always_inline void withdraw(u32 cpu)
 	word_clear(&offered_words, at->word);
 	if (word_read(word))
 		word_set(&offered_words, at->word);
+}
+
+/* Of @words, those with a queue that offers tasks. */
+static __always_inline u64 offering(u64 words)
+{
+	return words & word_read(&offered_words);
 }
 
 /* Does any queue of the machine offer tasks? */

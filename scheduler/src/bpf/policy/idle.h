@@ -15,6 +15,12 @@ static inline u32 bit_from(u64 cpus, u32 start)
 	return __builtin_ctzll(ahead ? ahead : cpus);
 }
 
+/* The bits [@first, @end), of 64. */
+static inline u64 bits_between(u32 first, u32 end)
+{
+	return (end < 64 ? 1ULL << end : 0) - (first < 64 ? 1ULL << first : 0);
+}
+
 /*
  * The cores whose threads are all in @cpus: of each, its last thread. @starts
  * and @ends are the first and the last thread of every core.
