@@ -154,6 +154,8 @@ counters! {
     asym_moved,
     #[stat(desc = "Running tasks that were asked for but may not run there")]
     asym_refused,
+    #[stat(desc = "Time that a task shared a core or ran on a slower one while a better one idled that it may use, ns, by ticks")]
+    asym_better_idle_ns,
     #[stat(desc = "Idle CPUs woken for a task that was queued, or that went to sleep (--resched-idle)")]
     resched_idle,
     #[stat(desc = "Tasks of a CPU set that got no lane in the global queue: too many sets")]

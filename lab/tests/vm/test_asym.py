@@ -159,6 +159,9 @@ def test_hogs_get_the_best_places_there_are(
     assert events["asym_sibling"] > 0
     assert 0 < moves <= events["asym_help"] + events["asym_flee"]
     assert moves < sum(numbers)  # nobody goes to and fro
+    # What ticks find is what has them move tasks, and little of the hogs' time.
+    assert (events["asym_better_idle_ns"] > 0) >= (events["asym_flee"] > 0)
+    assert events["asym_better_idle_ns"] < 0.02 * sum(numbers) * FOR_MS * MS
 
 
 def test_hogs_that_come_and_go_keep_the_best_places(boot: Boot, record_property: Record) -> None:
@@ -229,7 +232,9 @@ def test_who_is_refused_a_move_is_not_left_behind(boot: Boot) -> None:
     for_ms = 3 * FOR_MS
     spin = ["heddle-load", "spin", "--threads", "2", "--cpus", PAIR, "--for-ms", str(for_ms)]
     results = boot(counted("pair", [], [Step(name="pair", argv=spin)]), machine="smp-16-2llc", sched=HEDDLE).check()
-    assert counters(results, "pair")["asym_refused"] > 0
+    events = counters(results, "pair")
+    assert events["asym_refused"] > 0
+    assert events["asym_better_idle_ns"] < 0.02 * for_ms * MS  # no better CPU that they may use
     ran = [thread["cpu_ns"] for thread in json.loads(results.step("pair").stdout)["threads"]]
     assert min(ran) > 0.98 * for_ms * MS
 

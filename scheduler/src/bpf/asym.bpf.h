@@ -44,6 +44,7 @@ const volatile enum asym_rule asym_rule = ASYM_RULE_CORE;
 
 struct asym_cpu {
 	u64 moved_until; /* an interval on for each running task it gave or got */
+	u64 tick_ns; /* when the last tick was, by scx_bpf_now() */
 	u32 to; /* the claimed CPU that the running task goes to, + 1, or 0 */
 } __attribute__((aligned(CACHE_LINE)));
 
@@ -189,8 +190,7 @@ __noinline int asym_help_others(u32 cpu)
 {
 	const volatile struct cpu_place *at = place_of(cpu);
 	bool sibling_busy;
-	u64 now;
-	u32 word;
+	u64 now, words;
 
 	if (!asym_sees_busy())
 		return 0;
@@ -201,7 +201,8 @@ __noinline int asym_help_others(u32 cpu)
 	now = scx_bpf_now();
 	if (!asym_rested(cpu, now))
 		return 0;
-	bpf_for(word, at->node_first, at->node_end) {
+	for (words = node_words(at); words && can_loop; words &= words - 1) {
+		u32 word = __builtin_ctzll(words);
 		u64 cpus = asym_candidates(word, at, sibling_busy);
 
 		if (asym_ask_one_of(cpus, word, cpu, now))
@@ -225,22 +226,69 @@ static __always_inline u64 asym_rested_of(u64 cpus, u32 word, u64 now)
 	return cpus;
 }
 
+/*
+ * The idle cores of @word that are a better place than that of the CPU at @at, of
+ * whose core other threads are busy or not.
+ */
+static __always_inline u64 asym_better_in(u32 word,
+					  const volatile struct cpu_place *at,
+					  bool sibling_busy)
+{
+	u64 idle = word_read(word_in(idle_words, word));
+	u64 cores = cores_of(idle, word, at);
+
+	if (sibling_busy)
+		return cores;
+	return at->class ? cores & ~slower_than(word, at->class - 1) : 0;
+}
+
+/* May @p run on any of @cpus of @word? */
+static __always_inline bool allows_any(const struct task_struct *p, u64 cpus,
+				       u32 word)
+{
+	while (cpus && can_loop) {
+		u32 cpu = cpu_at_place(word, __builtin_ctzll(cpus));
+
+		cpus &= cpus - 1;
+		if (bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
+			return true;
+	}
+	return false;
+}
+
+/* Does a better CPU idle for @p, which runs on @cpu? */
+__noinline bool asym_better_idles(const struct task_struct *p __arg_trusted,
+				  u32 cpu)
+{
+	const volatile struct cpu_place *at = place_of(cpu);
+	bool sibling_busy = siblings_busy(at);
+	u64 words;
+
+	if (!sibling_busy && !at->class)
+		return false;
+	for (words = node_words(at); words && can_loop; words &= words - 1) {
+		u32 word = __builtin_ctzll(words);
+		u64 cores = asym_better_in(word, at, sibling_busy);
+
+		if (allows_any(p, cores, word))
+			return true;
+	}
+	return false;
+}
+
 /* A better CPU for @p, which runs on @cpu, claimed; or negative. */
 __noinline s32 asym_claim_better(const struct task_struct *p __arg_trusted,
 				 u32 cpu, u64 now)
 {
 	const volatile struct cpu_place *at = place_of(cpu);
-	bool shared = siblings_busy(at);
+	bool sibling_busy = siblings_busy(at);
 	s32 better = -EBUSY;
-	u32 word;
+	u64 words;
 
-	bpf_for(word, at->node_first, at->node_end) {
-		u64 idle = word_read(word_in(idle_words, word));
-		u64 cores = cores_of(idle, word, at);
+	for (words = node_words(at); words && can_loop; words &= words - 1) {
+		u32 word = __builtin_ctzll(words);
+		u64 cores = asym_better_in(word, at, sibling_busy);
 
-		if (!shared)
-			cores &= at->class ? ~slower_than(word, at->class - 1)
-					   : 0;
 		cores = asym_rested_of(cores, word, now);
 		better = claim_one_of(p, cores, word, 0, SOUGHT_CORE);
 		if (better >= 0)
@@ -252,10 +300,18 @@ __noinline s32 asym_claim_better(const struct task_struct *p __arg_trusted,
 /* ops.tick: @p runs on this CPU. */
 static __always_inline void asym_tick(u32 cpu, struct task_struct *p)
 {
-	u64 now = scx_bpf_now();
+	u64 now = scx_bpf_now(), since;
 	s32 to;
 
-	if (!asym_sees_busy() || !asym_may_give(cpu, now))
+	if (!asym_sees_busy())
+		return;
+	/* What a tick finds stands for the time since the one before. */
+	since = vt_max(asym_cpu(cpu)->tick_ns, cpu_ctx(cpu)->curr_since);
+	asym_cpu(cpu)->tick_ns = now;
+	if (!asym_better_idles(p, cpu))
+		return;
+	count_by(asym_better_idle_ns, ns_since(since, now));
+	if (!asym_may_give(cpu, now))
 		return;
 	to = asym_claim_better(p, cpu, now);
 	if (to < 0)

@@ -123,6 +123,7 @@ struct cpu_stats {
 	u64 asym_flee;
 	u64 asym_moved;
 	u64 asym_refused;
+	u64 asym_better_idle_ns;
 	u64 resched_idle;
 	u64 confine_overflow;
 	u64 nodes_exhausted;
