@@ -261,6 +261,18 @@ def test_variable_locking_takes_the_lock_half_as_often_and_for_half_as_long(
         assert vrq <= grq / 2
 
 
+def test_who_preempts_does_not_pass_through_the_queue(boot: Boot) -> None:
+    """Beside a hog on each CPU: of each wakeup the queue sees the hog that gives way, and not the wakee."""
+    beside = spin("hogs", "--threads", "4", for_ms=600, background=True)
+    naps = spin("naps", "--threads", "4", "--run-ms", "1", "--sleep-ms", "3", for_ms=500)
+    parts = counted("part", ["--runq", "global", "--schedstat"], [beside, naps, wait("hogs")])
+    results = boot(parts, sched=HEDDLE).check()
+    got = counters(results, "part")
+    assert got["preempt"] > 300
+    assert got["lock_enqueue"] < 1.5 * got["preempt"]
+    assert got["waited_16us"] > got["preempt"] / 2
+
+
 def test_no_idle_cpu_is_woken_for_a_task_that_sleeps(boot: Boot) -> None:
     """At half load: by the old rule most CPUs that are woken idle again."""
     rules = ("table", "next-not-prev")

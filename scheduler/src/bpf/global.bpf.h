@@ -3,9 +3,10 @@
  * The global run queue: scheduling by virtual deadlines (--runq global).
  *
  * All tasks that wait are in one order (policy/deadline.h), and each CPU takes the
- * first that it may run. A wakee goes to an idle CPU if there is one, past the
- * queue; else it is queued, and the CPU that runs the latest deadline of all is
- * preempted if the wakee is due before it. The next task of a CPU is the first
+ * first that it may run. A wakee goes to an idle CPU if there is one; else to the
+ * CPU that runs the latest deadline of all, if the wakee is due before that, and
+ * preempts it: both past the queue, unless another task of the queue is due even
+ * before. The next task of a CPU is the first
  * among the queue, the tasks that wait for this CPU only, and the one that runs.
  * What ran in another LLC counts as due later by the rr interval, in another node
  * by two: caches are worth that much (BFS bars tasks just preempted from other CPUs
@@ -72,6 +73,13 @@ static __always_inline u64 fresh_key(const struct task_struct *p)
 static __always_inline bool is_lowly(const struct task_struct *p)
 {
 	return task_is_idle_policy(p) || p->policy == SCHED_BATCH;
+}
+
+/* Only who wakes does, and not where its waker makes room itself. */
+static __always_inline bool global_may_preempt(const struct task_struct *p,
+					       bool wakeup, bool waker_sleeps)
+{
+	return wakeup && !waker_sleeps && !is_lowly(p);
 }
 
 /* What is left of the slice of @node's task; node 0 is nobody's. */
@@ -217,7 +225,8 @@ static __always_inline void global_stop(u32 cpu, struct task_struct *p)
 }
 
 /* @p becomes runnable or is put back: the key that it waits with. */
-static __always_inline u64 global_claim(struct task_struct *p, bool wakeup)
+static __always_inline u64 global_claim(const struct task_struct *p,
+					bool wakeup)
 {
 	u64 fresh = fresh_key(p);
 
@@ -225,6 +234,105 @@ static __always_inline u64 global_claim(struct task_struct *p, bool wakeup)
 	if (wakeup && task_is_idle_policy(p))
 		return fresh;
 	return kept_key(p->scx.dsq_vtime, fresh);
+}
+
+/* Does a wakee with @key preempt what runs on @cpu? */
+static __always_inline bool global_preempts(u64 key, bool lowly,
+					    const struct global_cpu *g)
+{
+	return g->running && !g->preempted &&
+	       deadline_preempts(key, lowly, g->curr_key, g->curr_idle);
+}
+
+/* What the idle policy runs gives way before all else. */
+#define IDLE_LATENESS (1ULL << 61)
+
+/* More rr intervals than any distance counts for. */
+#define DISTANCE_MAX 4
+
+/*
+ * How late that is due which runs on @cpu, to a wakee that ran on @near, in the LLC of
+ * @lane. On another CPU than its own it finds no caches, and takes an interrupt to get
+ * there: what those run counts as due an rr interval earlier.
+ */
+static __always_inline u64 lateness_to(u32 cpu, u32 near, u32 lane)
+{
+	const struct global_cpu *g = global_cpu(cpu);
+	u64 late = g->curr_key;
+
+	if (g->curr_idle)
+		late += IDLE_LATENESS;
+	if (cpu != near)
+		late -= (slice_ns << KEY_SHIFT) + distance_key(cpu, lane);
+	return late;
+}
+
+/*
+ * Of the CPUs that a task of @home, which ran on @near, may run on and that it
+ * preempts with @key, the one that runs the latest deadline; negative if there is
+ * none. Global for the verifier.
+ */
+__noinline s32 global_latest(u64 key, u32 home, u32 near)
+{
+	u32 nr_cpus = scx_bpf_nr_cpu_ids(), lane = place_of(near)->llc_first;
+	u64 latest = key - (DISTANCE_MAX * slice_ns << KEY_SHIFT);
+	struct grq *grq = the_grq();
+	struct grq_hold hold = {};
+	s32 victim = -1;
+	u32 cpu;
+
+	if (!grq)
+		return -1;
+	GRQ_LOCK_STRICT(grq, &hold);
+	for (cpu = read_zero(); cpu < nr_cpus && can_loop; cpu++) {
+		u64 late;
+
+		if (!home_allows(home, cpu) ||
+		    !global_preempts(key, false, global_cpu(cpu)))
+			continue;
+		late = lateness_to(cpu, near, lane);
+		if (vt_before(latest, late)) {
+			latest = late;
+			victim = cpu;
+		}
+	}
+	GRQ_UNLOCK_STRICT(grq, &hold, search);
+	return victim;
+}
+
+/* Is a task of the queue due on @cpu before @key? Global as well. */
+__noinline bool global_queue_first(u32 cpu, u64 key)
+{
+	struct grq *grq = the_grq();
+	struct grq_hold hold = {};
+	struct grq_best best;
+
+	if (!grq)
+		return false;
+	GRQ_LOCK_STRICT(grq, &hold);
+	grq_find(grq, cpu, &best);
+	GRQ_UNLOCK_STRICT(grq, &hold, search);
+	return best.any && vt_before(best.key, key);
+}
+
+/*
+ * No CPU idles for @p, which wakes: it goes to the one that it preempts, else to
+ * @prev_cpu. There it need not pass through the queue, nor through an interrupt of
+ * the CPU that wakes it, as it would for a CPU that is asked from elsewhere.
+ */
+static __always_inline s32 global_where_latest(const struct task_struct *p,
+					       struct grq *grq, s32 prev_cpu,
+					       u64 wake_flags)
+{
+	u32 home = node_of(grq, p)->home;
+	s32 latest;
+
+	if (!global_may_preempt(p, wake_flags & SCX_WAKE_TTWU,
+				wake_flags & SCX_WAKE_SYNC) ||
+	    home == HOME_CPU)
+		return prev_cpu;
+	latest = global_latest(global_claim(p, true), home, prev_cpu);
+	return latest < 0 ? prev_cpu : latest;
 }
 
 /* ops.select_cpu: not called for tasks that may run on one CPU only. */
@@ -238,8 +346,10 @@ static __always_inline s32 global_place(struct task_struct *p, s32 prev_cpu,
 	u32 left;
 
 	global_cpu(this_cpu)->waker_sleeps = wake_flags & SCX_WAKE_SYNC;
-	if (cpu < 0 || !grq)
+	if (!grq)
 		return prev_cpu;
+	if (cpu < 0)
+		return global_where_latest(p, grq, prev_cpu, wake_flags);
 	GRQ_LOCK_STRICT(grq, &hold);
 	left = left_of(node_of(grq, p));
 	GRQ_UNLOCK_STRICT(grq, &hold, task);
@@ -252,56 +362,20 @@ static __always_inline s32 global_place(struct task_struct *p, s32 prev_cpu,
 	return cpu;
 }
 
-/* Does a wakee with @key preempt what runs on @cpu? */
-static __always_inline bool global_preempts(u64 key, bool lowly,
-					    const struct global_cpu *g)
-{
-	return g->running && !g->preempted &&
-	       deadline_preempts(key, lowly, g->curr_key, g->curr_idle);
-}
-
-/* Does @a run what is to give way before what @b runs? */
-static __always_inline bool runs_later(const struct global_cpu *a,
-				       const struct global_cpu *b)
-{
-	if (a->curr_idle != b->curr_idle)
-		return a->curr_idle;
-	return vt_before(b->curr_key, a->curr_key);
-}
-
-/*
- * Of the CPUs that a task of @home may run on and that it preempts with @key, the
- * one that runs the latest deadline; negative if there is none. Global for the
- * verifier.
- */
-__noinline s32 global_latest(u64 key, u32 home)
-{
-	u32 nr_cpus = scx_bpf_nr_cpu_ids();
-	struct grq *grq = the_grq();
-	struct grq_hold hold = {};
-	s32 latest = -1;
-	u32 cpu;
-
-	if (!grq)
-		return -1;
-	GRQ_LOCK_STRICT(grq, &hold);
-	for (cpu = read_zero(); cpu < nr_cpus && can_loop; cpu++) {
-		const struct global_cpu *g = global_cpu(cpu);
-
-		if (!home_allows(home, cpu) || !global_preempts(key, false, g))
-			continue;
-		if (latest < 0 || runs_later(g, global_cpu(latest)))
-			latest = cpu;
-	}
-	GRQ_UNLOCK_STRICT(grq, &hold, search);
-	return latest;
-}
-
 static __always_inline void global_preempt(u32 cpu)
 {
 	global_cpu(cpu)->preempted = true;
 	kick(cpu, SCX_KICK_PREEMPT);
 	count(preempt);
+}
+
+/* A task that did not sleep takes a CPU from SCHED_IDLE tasks only. */
+static __always_inline void global_preempt_idle(u64 key, u32 home, u32 cpu)
+{
+	s32 latest = global_latest(key, home, cpu);
+
+	if (latest >= 0 && global_cpu(latest)->curr_idle)
+		global_preempt(latest);
 }
 
 /* Queue @p, which none but its own CPU, @cpu, may take. */
@@ -371,8 +445,8 @@ static __always_inline void global_enqueue(struct task_struct *p, u64 enq_flags)
 	u32 cpu = scx_bpf_task_cpu(p), this_cpu = bpf_get_smp_processor_id();
 	bool wakeup = enq_flags & SCX_ENQ_WAKEUP, waker_sleeps;
 	struct grq *grq = the_grq();
+	bool preempts;
 	u32 left, home;
-	s32 latest;
 	u64 key;
 
 	if (!grq)
@@ -400,17 +474,25 @@ static __always_inline void global_enqueue(struct task_struct *p, u64 enq_flags)
 		return;
 	}
 	p->scx.dsq_vtime = key;
+	preempts = global_may_preempt(p, wakeup, waker_sleeps) &&
+		   global_preempts(key, false, global_cpu(cpu));
+	if (preempts && !global_queue_first(cpu, key)) {
+		global_cpu(cpu)->preempted = true;
+		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, left,
+				   enq_flags | SCX_ENQ_PREEMPT);
+		count(preempt);
+		return;
+	}
 	global_push(node_of_key(key), lane_of(home, cpu), key, p->pid);
 	count(queued);
 	/* Against global_recheck(): one of the two sees the other. */
 	full_barrier();
-	if (global_wake_idle(p, cpu) || waker_sleeps || is_lowly(p) ||
-	    (!wakeup && !sched_idle_seen))
+	if (global_wake_idle(p, cpu))
 		return;
-	latest = global_latest(key, home);
-	/* A task that did not sleep takes a CPU from SCHED_IDLE tasks only. */
-	if (latest >= 0 && (wakeup || global_cpu(latest)->curr_idle))
-		global_preempt(latest);
+	if (preempts)
+		global_preempt(cpu);
+	else if (!wakeup && sched_idle_seen && !is_lowly(p))
+		global_preempt_idle(key, home, cpu);
 }
 
 /* ops.dequeue: @p changes, or has been taken. */
