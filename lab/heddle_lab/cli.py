@@ -205,12 +205,14 @@ def _publish(folder: Path, cells: list[CellResult], about: resultfile.About) -> 
     metavar="PAGE.md",
     help="Also put the table into a page, between its lines <!-- DIR:begin --> and <!-- DIR:end -->.",
 )
-def report(folder: Path, into: Path | None) -> None:
+@click.option("--means", is_flag=True, help="Into the page: a line for each scheduler, not the table.")
+def report(folder: Path, into: Path | None, means: bool) -> None:
     """Print the table of DIR/results.json again and write DIR/report.html and DIR/table.md anew."""
-    cells = resultfile.read(folder)
-    _publish(folder, cells, resultfile.about(folder))
+    cells, about = resultfile.read(folder), resultfile.about(folder)
+    _publish(folder, cells, about)
     if into:
-        markdown.insert(into, folder.resolve().name, (folder / markdown.NAME).read_text(encoding="utf-8"))
+        show = markdown.summary if means else markdown.render
+        markdown.insert(into, folder.resolve().name, show(comparison.schedulers(cells), about.command))
 
 
 @cli.command()

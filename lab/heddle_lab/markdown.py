@@ -5,6 +5,7 @@ from pathlib import Path
 from heddle_lab import comparison, files, means, stats, units
 from heddle_lab.comparison import Row
 from heddle_lab.errors import HeddleError
+from heddle_lab.stats import Verdict
 
 NAME = "table.md"
 
@@ -22,6 +23,19 @@ def render(rows: list[Row], command: str) -> str:
     if summary := means.lines(rows):
         tables.append("\n".join([means.FOOTNOTE, "", *(f"- {line}" for line in summary), ""]))
     return "\n".join([f"`{command}`\n", *filter(None, tables)])
+
+
+def summary(rows: list[Row], command: str) -> str:
+    """Return one table with a line for each candidate: its means, and how many of its rows are better or worse."""
+    lines = [f"`{command}`\n", _line(["scheduler", "speed", "p99", "better", "worse", "rows"])]
+    lines.append(_line(["---", *("--:" for _ in range(5))]))
+    for group in comparison.by_candidate(rows):
+        mean = means.of(group)
+        words = [row.verdict for row in group]
+        counts = [str(words.count(Verdict.BETTER)), str(words.count(Verdict.WORSE)), str(len(group))]
+        command_line = group[0].scheds[-1].removeprefix(f"{group[0].candidate}=")
+        lines.append(_line([f"`{command_line}`", mean.get("speed", ""), mean.get("p99", ""), *counts]))
+    return "\n".join([*lines, "", means.FOOTNOTE, ""])
 
 
 def insert(page: Path, name: str, text: str) -> None:

@@ -2,7 +2,6 @@
 
 import math
 import statistics
-from collections.abc import Iterator
 
 from heddle_lab import comparison, units
 from heddle_lab.comparison import Row
@@ -27,18 +26,24 @@ def lines(rows: list[Row]) -> list[str]:
     found = []
     for group in comparison.by_candidate(rows):
         first = group[0]
-        speed = [SPEED[row.metric] * _log_ratio(row) for row in group if row.metric in SPEED and _positive(row)]
-        p99 = [_log_ratio(row) for row in group if row.metric.endswith(".p99") and _positive(row)]
-        if parts := list(_parts({"speed": speed, "p99": p99})):
+        if parts := of(group):
             place = f"{first.machine}, Linux {first.kernel}"
-            found.append(f"{first.candidate} of {first.baseline} on {place}: {', '.join(parts)}")
+            texts = [f"{name} {mean}" for name, mean in parts.items()]
+            found.append(f"{first.candidate} of {first.baseline} on {place}: {', '.join(texts)}")
     return found
 
 
-def _parts(logs: dict[str, list[float]]) -> Iterator[str]:
-    for name, values in logs.items():
-        if len(values) > 1:
-            yield f"{name} {units.percent(math.expm1(statistics.fmean(values)))} ({len(values)} rows)"
+def of(rows: list[Row]) -> dict[str, str]:
+    """Return the means of one candidate's rows, for reading: `speed` and `p99`, each if it has several rows."""
+    logs = {
+        "speed": [SPEED[row.metric] * _log_ratio(row) for row in rows if row.metric in SPEED and _positive(row)],
+        "p99": [_log_ratio(row) for row in rows if row.metric.endswith(".p99") and _positive(row)],
+    }
+    return {
+        name: f"{units.percent(math.expm1(statistics.fmean(values)))} ({len(values)} rows)"
+        for name, values in logs.items()
+        if len(values) > 1
+    }
 
 
 def _positive(row: Row) -> bool:

@@ -331,6 +331,16 @@ def test_table_goes_into_a_page(tmp_path: Path, two_runs: tuple[Path, Path]) -> 
     assert (two_runs[0] / "table.md").read_text(encoding="utf-8") in text
 
 
+def test_the_means_go_into_a_page(tmp_path: Path, two_runs: tuple[Path, Path]) -> None:
+    page, name = tmp_path / "defaults.md", two_runs[0].name
+    page.write_text(f"<!-- {name}:begin -->\n<!-- {name}:end -->\n", encoding="utf-8")
+    done = CliRunner().invoke(cli.cli, ["report", str(two_runs[0]), "--into", str(page), "--means"])
+    assert done.exit_code == 0, done.output
+    rows = [line for line in page.read_text(encoding="utf-8").splitlines() if line.startswith("| `scx_heddle` |")]
+    assert len(rows) == 1
+    assert re.search(r"\| [+−][0-9.]+ % \(\d+ rows\) \|", rows[0])
+
+
 def test_page_without_marks_is_left_alone(tmp_path: Path) -> None:
     page = tmp_path / "README.md"
     page.write_text("nothing here", encoding="utf-8")
