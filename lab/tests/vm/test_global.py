@@ -160,8 +160,9 @@ def test_every_mask_is_kept(boot: Boot) -> None:
     assert set(ran) == {f"set{name}{kind}" for name in masks for kind in "hs"}
     for comm, cpus in ran.items():
         assert cpus <= allowed[comm[3]], comm
-    # Those that may run on several CPUs do so, the one that computes or the one that naps.
-    assert all(len(ran[f"set{name}h"] | ran[f"set{name}s"]) > 1 for name in "cde")
+    # Those that may run on several CPUs do so, the one that computes or the one that naps; one of the three sets may
+    # have found a CPU where nobody is in its way.
+    assert sum(len(ran[f"set{name}h"] | ran[f"set{name}s"]) > 1 for name in "cde") >= 2
 
 
 @pytest.mark.parametrize("locking", LOCKINGS)
