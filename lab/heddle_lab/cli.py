@@ -206,13 +206,23 @@ def _publish(folder: Path, cells: list[CellResult], about: resultfile.About) -> 
     help="Also put the table into a page, between its lines <!-- DIR:begin --> and <!-- DIR:end -->.",
 )
 @click.option("--means", is_flag=True, help="Into the page: a line for each scheduler, not the table.")
-def report(folder: Path, into: Path | None, means: bool) -> None:
+@click.option(
+    "--baseline",
+    metavar="NAME",
+    help="Compare with this scheduler: print, and put between <!-- DIR of NAME:begin --> and its end, but leave DIR.",
+)
+def report(folder: Path, into: Path | None, means: bool, baseline: str | None) -> None:
     """Print the table of DIR/results.json again and write DIR/report.html and DIR/table.md anew."""
     cells, about = resultfile.read(folder), resultfile.about(folder)
-    _publish(folder, cells, about)
+    name = folder.resolve().name
+    if baseline:
+        cells, name = comparison.against(cells, baseline), f"{name} of {baseline}"
+        table.show(comparison.schedulers(cells), cells, _console())
+    else:
+        _publish(folder, cells, about)
     if into:
         show = markdown.summary if means else markdown.render
-        markdown.insert(into, folder.resolve().name, show(comparison.schedulers(cells), about.command))
+        markdown.insert(into, name, show(comparison.schedulers(cells), about.command))
 
 
 @cli.command()

@@ -6,6 +6,7 @@ from collections.abc import Callable, Hashable, Iterator
 import numpy as np
 
 from heddle_lab import provenance, stats, units
+from heddle_lab.errors import HeddleError
 from heddle_lab.resultfile import CellResult
 from heddle_lab.stats import Paired, Verdict
 from heddle_lab.tomlfile import Model
@@ -95,6 +96,19 @@ def schedulers(cells: list[CellResult]) -> list[Row]:
 
     judged = _judged(rows(_of_variant(cells, "")), cells)
     return _robust(judged, {name: rows(_of_variant(cells, name)) for name in _variants(cells)})
+
+
+def against(cells: list[CellResult], baseline: str) -> list[CellResult]:
+    """Return the cells with those of one scheduler first: the baseline of what is compared next.
+
+    Raises:
+        HeddleError: no cell is of that scheduler.
+    """
+    first = [cell for cell in cells if cell.sched == baseline]
+    if not first:
+        known = ", ".join(dict.fromkeys(cell.sched for cell in cells))
+        raise HeddleError(f"no scheduler {baseline} was measured; give one of {known}")
+    return [*first, *(cell for cell in cells if cell.sched != baseline)]
 
 
 def by_candidate(rows: list[Row]) -> list[list[Row]]:

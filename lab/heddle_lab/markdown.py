@@ -26,16 +26,20 @@ def render(rows: list[Row], command: str) -> str:
 
 
 def summary(rows: list[Row], command: str) -> str:
-    """Return one table with a line for each candidate: its means, and how many of its rows are better or worse."""
-    lines = [f"`{command}`\n", _line(["scheduler", "speed", "p99", "better", "worse", "rows"])]
-    lines.append(_line(["---", *("--:" for _ in range(5))]))
+    """Return one table with a line for each machine and candidate: its means, and how many of its rows are what."""
+    numbers = ["speed", "p99", "better", "worse", "behind", "rows"]
+    lines = [f"`{command}`\n", _line(["machine", f"of {rows[0].baseline}", *numbers])]
+    lines.append(_line(["---", "---", *("--:" for _ in numbers)]))
     for group in comparison.by_candidate(rows):
         mean = means.of(group)
         words = [row.verdict for row in group]
-        counts = [str(words.count(Verdict.BETTER)), str(words.count(Verdict.WORSE)), str(len(group))]
+        behind = sum(stats.is_behind(row.result, row.better) for row in group)
+        counts = [words.count(Verdict.BETTER), words.count(Verdict.WORSE), behind, len(group)]
         command_line = group[0].scheds[-1].removeprefix(f"{group[0].candidate}=")
-        lines.append(_line([f"`{command_line}`", mean.get("speed", ""), mean.get("p99", ""), *counts]))
-    return "\n".join([*lines, "", means.FOOTNOTE, ""])
+        texts = [mean.get("speed", ""), mean.get("p99", ""), *map(str, counts)]
+        lines.append(_line([group[0].machine, f"`{command_line}`", *texts]))
+    behind_means = f"Behind: worse by more than {stats.BEHIND:.0%} by the whole interval."
+    return "\n".join([*lines, "", f"{means.FOOTNOTE} {behind_means}", ""])
 
 
 def insert(page: Path, name: str, text: str) -> None:

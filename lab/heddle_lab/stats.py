@@ -30,6 +30,8 @@ from heddle_lab.tomlfile import Model
 
 CONFIDENCE = 0.95
 ALPHA = 0.05
+BEHIND = 0.02
+"""who is worse by more by the whole of the interval is behind"""
 SMALLEST_EFFECT = 0.01
 """a median ratio nearer to 1 is no finding: the quantum alone moves compute-bound cells by up to 2 % (lab/clock)"""
 
@@ -154,3 +156,17 @@ def verdict(result: Paired, corrected_p: float, better: str) -> Verdict:
     if not shown or abs(result.effect) < result.smallest:
         return Verdict.NO_DIFFERENCE
     return Verdict.BETTER if (result.effect > 0) == (better == "higher") else Verdict.WORSE
+
+
+def is_behind(result: Paired, better: str) -> bool:
+    """Return whether the whole interval is worse by more than `BEHIND`; one pair is its own interval.
+
+    For few seeds, of which no p-value survives Holm's correction over a long table. Differences that are neither
+    ratios nor shares have no hundredths: there any is enough.
+
+    Args:
+        result: the comparison.
+        better: `higher` or `lower`, the direction in which the metric improves.
+    """
+    margin = BEHIND if result.smallest else 0.0
+    return result.high < -margin if better == "higher" else result.low > margin

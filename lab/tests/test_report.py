@@ -336,9 +336,25 @@ def test_the_means_go_into_a_page(tmp_path: Path, two_runs: tuple[Path, Path]) -
     page.write_text(f"<!-- {name}:begin -->\n<!-- {name}:end -->\n", encoding="utf-8")
     done = CliRunner().invoke(cli.cli, ["report", str(two_runs[0]), "--into", str(page), "--means"])
     assert done.exit_code == 0, done.output
-    rows = [line for line in page.read_text(encoding="utf-8").splitlines() if line.startswith("| `scx_heddle` |")]
+    rows = [line for line in page.read_text(encoding="utf-8").splitlines() if "| `scx_heddle` |" in line]
     assert len(rows) == 1
     assert re.search(r"\| [+−][0-9.]+ % \(\d+ rows\) \|", rows[0])
+
+
+def test_another_scheduler_is_the_baseline(tmp_path: Path, two_runs: tuple[Path, Path]) -> None:
+    folder, page = two_runs[0], tmp_path / "defaults.md"
+    name = f"{folder.name} of scx_heddle"
+    page.write_text(f"<!-- {name}:begin -->\n<!-- {name}:end -->\n", encoding="utf-8")
+    before = {path: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+    words = ["report", str(folder), "--into", str(page), "--means", "--baseline"]
+    done = CliRunner().invoke(cli.cli, [*words, "scx_heddle"])
+    assert done.exit_code == 0, done.output
+    text = page.read_text(encoding="utf-8")
+    assert "| of scx_heddle |" in text
+    assert "| `eevdf` |" in text
+    assert {path: path.read_bytes() for path in before} == before
+    wrong = CliRunner().invoke(cli.cli, [*words, "cfs"])
+    assert "no scheduler cfs was measured; give one of eevdf, scx_heddle" in str(wrong.exception or wrong.output)
 
 
 def test_page_without_marks_is_left_alone(tmp_path: Path) -> None:

@@ -154,3 +154,17 @@ def test_parts_of_the_time_are_compared_by_points_and_need_one() -> None:
     much = stats.paired(base, [value * 1.1 + 0.02 for value in base], share=True)
     assert much.effect == pytest.approx(0.0211)
     assert stats.verdict(much, 0.0, "lower") is Verdict.WORSE
+
+
+def test_behind_is_who_is_worse_by_the_whole_interval() -> None:
+    base = [100.0, 200.0, 300.0]
+    for factors, better, behind in [
+        ((1.03, 1.05, 1.03), "lower", True),
+        ((1.03, 1.05, 1.03), "higher", False),
+        ((1.03, 1.05, 1.01), "lower", False),
+        ((0.97, 0.90, 0.95), "higher", True),
+        ((0.97, 0.90, 0.95), "lower", False),
+    ]:
+        result = stats.paired(base, [value * factor for value, factor in zip(base, factors, strict=True)])
+        assert stats.is_behind(result, better) is behind
+    assert stats.is_behind(stats.paired([0.0, 0.0], [3.0, 4.0]), "lower")
