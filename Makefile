@@ -1,6 +1,6 @@
 # Heddle. `make setup` provides everything the other targets need; they run it themselves.
 
-.PHONY: setup demo readme test stress look bench rates validate deb man site lint fmt clean python
+.PHONY: setup demo readme test stress look bench rates validate deb man site lint audit fmt clean python
 .NOTPARALLEL:
 
 PYTHON ?= python3
@@ -82,6 +82,12 @@ lint: setup
 	$(IN) ruff format --check $(PY_DIRS)
 	$(IN) python3 -m mypy --strict --config-file lab/pyproject.toml -p setup
 	cd lab && PYTHONPATH=.. $(IN) python3 -m mypy --strict
+
+# Crates with known vulnerabilities. Apart from lint: what it finds changes with the advisories, not with the tree, and
+# it must reach them. `make audit AUDIT="--db DIR --no-fetch"` reads a copy of RustSec's in a git work tree instead.
+audit: setup
+	$(PYTHON) -m setup audit
+	$(IN) $${HEDDLE_CACHE:-~/.cache/heddle}/audit/bin/cargo-audit audit $(AUDIT)
 
 fmt: setup
 	$(IN) cargo fmt --all

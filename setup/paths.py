@@ -61,6 +61,11 @@ class Paths:
         return self.cache / "peers"
 
     @property
+    def audit(self) -> Path:
+        """Programs that read advisories; bin/ holds links to those pinned."""
+        return self.cache / "audit"
+
+    @property
     def venv(self) -> Path:
         """Python environments by content; `current` is the one in use."""
         return self.cache / "venv"

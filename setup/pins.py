@@ -104,6 +104,7 @@ class Pins:
     kernel_build: KernelBuild
     image_suites: tuple[str, ...]
     peers: dict[str, str]
+    audit: dict[str, str]
     kernel_peers: KernelPeers
     python_minimum: str
 
@@ -152,6 +153,7 @@ def parse(data: dict[str, Any]) -> Pins:
         kernel_build=_kernel_build(kernels.table("build")),
         image_suites=table.table("image").texts("suites"),
         peers=table.table("peers").strings(),
+        audit=table.table("audit").strings(),
         kernel_peers=KernelPeers(
             suites=kernel_peers.texts("suites"),
             source=kernel_peers.text("source"),

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..context import Context
-from . import deb, host, image, kernel_peers, kernels, peers, python, qemu, scheduler, toolchain
+from . import audit, deb, host, image, kernel_peers, kernels, peers, python, qemu, scheduler, toolchain
 
 
 @dataclass(frozen=True)
@@ -34,5 +34,6 @@ STAGES = (
     Stage("image", image.run, ("toolchain", "scheduler")),
     Stage("deb", deb.run, ("host", "toolchain", "scheduler"), on_demand=True),
     Stage("peers", peers.run, ("toolchain",), on_demand=True),
+    Stage("audit", audit.run, ("toolchain",), on_demand=True),
     Stage("kernel-peers", kernel_peers.run, ("toolchain",), on_demand=True),
 )

@@ -38,7 +38,7 @@ def test_a_stage_brings_what_it_needs() -> None:
     ]  # fmt: skip
     everything = [stage.name for stage in STAGES if not stage.on_demand]
     assert [s.name for s in plan.select(STAGES, [])] == everything
-    assert not {"deb", "peers"} & set(everything)
+    assert not {"deb", "peers", "audit"} & set(everything)
     assert [s.name for s in plan.select(STAGES, ["peers"])] == ["host", "toolchain", "peers"]
     with pytest.raises(SetupError, match="no stage nonesuch: there are host"):
         plan.select(STAGES, ["nonesuch"])
