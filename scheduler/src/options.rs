@@ -74,6 +74,12 @@ pub struct Options {
           default_value_t = Switch::On, default_missing_value = "on", help_heading = IDLE_SEARCH)]
     pub sis_node: Switch,
 
+    /// A wakee that runs for no longer than this at a time, on average, takes an idle thread of
+    /// its LLC, best of all its own, rather than an idle core of another LLC; 0: none does
+    #[arg(long, value_name = "US", default_value_t = 50,
+          value_parser = clap::value_parser!(u64).range(0..=1_000_000), help_heading = IDLE_SEARCH)]
+    pub wake_near_us: u64,
+
     /// Which CPUs are better, where they differ: as the machine says, as none, or by a list
     /// such as 0-15:100,16-23:60 (a higher number is faster). With `off`, nothing that runs
     /// moves to a better place, not even off a core that two threads share

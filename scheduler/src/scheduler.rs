@@ -206,6 +206,7 @@ fn configure(open: &mut OpenBpfSkel<'_>, options: &Options) -> Result<()> {
         .context("the program has no .rodata")?;
     rodata.slice_ns = options.slice_us() * 1000;
     rodata.schedstat = options.schedstat;
+    rodata.wake_near_ns = options.wake_near_us * 1000;
     rodata.wakeup_granularity_ns = options.wakeup_granularity_us * 1000;
     rodata.idle_policy = match options.idle {
         Idle::Mask => types::idle_policy::IDLE_MASK,

@@ -6,7 +6,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..context import Context
-from . import audit, deb, host, image, kernel_peers, kernels, peers, python, qemu, scheduler, toolchain
+from . import (
+    audit,
+    deb,
+    host,
+    image,
+    kernel_peers,
+    kernels,
+    peers,
+    python,
+    qemu,
+    scheduler,
+    toolchain,
+)
 
 
 @dataclass(frozen=True)

@@ -111,6 +111,32 @@ def test_the_woken_cpu_queues_its_wakee_when_told_to(boot: Boot) -> None:
     assert ended_on_the_target(bounced.trace_text) > 0.9
 
 
+def test_who_runs_briefly_wakes_near_its_caches(boot: Boot) -> None:
+    """Six pairs that wake each other: one of each runs, on six of eight cores, so half of the CPUs always idle."""
+    parts = {
+        name: [
+            Step(name=f"stop {name}", action=SchedulerStop()),
+            Step(name=f"start {name}", action=SchedulerStart(scheduler=SchedulerCommand(name=name, argv=argv))),
+            Step(
+                name=name,
+                argv=["heddle-load", "pingpong", "--pairs", "6", "--count", "300"],
+                trace=Trace(events=["sched:sched_migrate_task"]),
+            ),
+        ]
+        for name, argv in {"near": [PROGRAM], "far": [PROGRAM, "--wake-near-us", "0"]}.items()
+    }
+    results = boot([step for part in parts.values() for step in part], machine=MACHINE, sched=HEDDLE).check()
+    crossed = {}
+    for name in parts:
+        moves = [
+            (move.fields["orig_cpu"], move.fields["dest_cpu"]) for move in results.trace("sched_migrate_task", name)
+        ]
+        crossed[name] = sum(int(at["orig_cpu"]) // LLC_CPUS != int(at["dest_cpu"]) // LLC_CPUS for at in moves)
+    took = {name: json.loads(results.step(name).stdout)["elapsed_ns"] for name in parts}
+    assert crossed["near"] * 10 < crossed["far"], crossed
+    assert took["near"] < 0.9 * took["far"], took
+
+
 def test_when_all_is_quiet_the_mask_is_the_set_of_idle_cpus(boot: Boot) -> None:
     """After a load with wakeups, preemption and CPUs that come and go, every idle CPU can be claimed, no other."""
     online = "echo {} > /sys/devices/system/cpu/cpu5/online"

@@ -26,6 +26,12 @@ const volatile enum idle_policy idle_policy = IDLE_MASK;
 /* Look beyond the LLC at wakeup, in the rest of the node. */
 const volatile bool sis_node;
 
+/*
+ * A wakee that runs for no longer than this at a time, on average, stays near:
+ * see claim_near(). Option.
+ */
+const volatile u64 wake_near_ns;
+
 /* Cores have several threads. Set by the loader. */
 const volatile bool has_smt;
 
@@ -302,16 +308,17 @@ __noinline s32 claim_at(const struct task_struct *p __arg_trusted, u32 near,
 }
 
 /*
- * The same as near to @near as there is: in its LLC, in its node, anywhere, as
- * far as @reach.
+ * The same as near to @near as there is: in its LLC, in its node, anywhere,
+ * beginning @from there, as far as @reach.
  */
 static __always_inline s32 claim_nearest(const struct task_struct *p, u32 near,
-					 enum reach reach, enum sought sought)
+					 enum reach from, enum reach reach,
+					 enum sought sought)
 {
 	s32 cpu = -ENOENT;
 	u32 step;
 
-	for (step = REACH_LLC; step <= reach && cpu < 0; step++) {
+	for (step = from; step <= reach && cpu < 0; step++) {
 		s32 found = claim_at(p, near, step, sought);
 
 		if (found != -ENOENT)
@@ -322,15 +329,34 @@ static __always_inline s32 claim_nearest(const struct task_struct *p, u32 near,
 
 /* Find and claim an idle CPU for @p: idle cores come before idle siblings. */
 static __always_inline s32 claim_idle(const struct task_struct *p, u32 near,
-				      enum reach reach)
+				      enum reach from, enum reach reach)
 {
-	s32 cpu = claim_nearest(p, near, reach, SOUGHT_CORE);
+	s32 cpu = claim_nearest(p, near, from, reach, SOUGHT_CORE);
 
 	if (cpu == -EBUSY && has_smt)
-		cpu = claim_nearest(p, near, reach, SOUGHT_CPU);
+		cpu = claim_nearest(p, near, from, reach, SOUGHT_CPU);
 	if (cpu >= 0)
 		count(idle_claim);
 	return cpu;
+}
+
+/*
+ * A @p that runs briefly loses more by caches which it has to fill anew than by
+ * sharing a core: an idle thread of its LLC comes before an idle core of
+ * another, and @near, where it ran before, before all. The latter not where
+ * CPUs differ: a better one is worth more than what L1 and L2 hold.
+ */
+static __always_inline s32 claim_near(const struct task_struct *p, u32 near)
+{
+	const volatile struct cpu_place *at = place_of(near);
+
+	if (!cpus_differ && idle_has_mask() &&
+	    claim_one_of(p, 1ULL << (at->bit & 63), at->word, at->bit,
+			 SOUGHT_CPU) >= 0) {
+		count(idle_claim);
+		return near;
+	}
+	return claim_idle(p, near, REACH_LLC, REACH_LLC);
 }
 
 /* A new task may start anywhere: nothing ties it to a CPU's caches yet. */
@@ -358,7 +384,8 @@ static __always_inline s32 claim_sched_idle(const struct task_struct *p,
 
 	if (!sched_idle_seen || task_is_idle_policy(p))
 		return -ENOENT;
-	cpu = claim_nearest(p, near, wake_reach(wake_flags), SOUGHT_SCHED_IDLE);
+	cpu = claim_nearest(p, near, REACH_LLC, wake_reach(wake_flags),
+			    SOUGHT_SCHED_IDLE);
 	if (cpu >= 0)
 		count(sched_idle_claim);
 	return cpu;
@@ -389,10 +416,20 @@ static __always_inline s32 claim_builtin(struct task_struct *p, s32 prev_cpu,
 static __always_inline s32 idle_for_wakee(struct task_struct *p, s32 prev_cpu,
 					  u64 wake_flags)
 {
+	enum reach from = REACH_LLC;
+	s32 cpu;
+
 	if (idle_is_builtin())
 		return claim_builtin(p, prev_cpu, wake_flags);
 	count(idle_search);
-	return claim_idle(p, prev_cpu, wake_reach(wake_flags));
+	if ((wake_flags & SCX_WAKE_TTWU) &&
+	    !is_hog(p->se.sum_exec_runtime, p->nvcsw, wake_near_ns)) {
+		cpu = claim_near(p, prev_cpu);
+		if (cpu >= 0)
+			return cpu;
+		from = REACH_NODE;
+	}
+	return claim_idle(p, prev_cpu, from, wake_reach(wake_flags));
 }
 
 /* Later than ops.select_cpu: the same for a @p that waits, or will, on @cpu. */
@@ -401,5 +438,5 @@ static __always_inline s32 idle_for_waiter(const struct task_struct *p, s32 cpu,
 {
 	if (idle_is_builtin())
 		return scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
-	return claim_idle(p, cpu, reach);
+	return claim_idle(p, cpu, REACH_LLC, reach);
 }
