@@ -75,7 +75,7 @@ pub struct Options {
     pub sis_node: Switch,
 
     /// A wakee that runs for no longer than this at a time, on average, takes an idle thread of
-    /// its LLC, best of all its own, rather than an idle core of another LLC; 0: none does
+    /// its waker's LLC or of its own rather than an idle core of another; 0: none does
     #[arg(long, value_name = "US", default_value_t = 50,
           value_parser = clap::value_parser!(u64).range(0..=1_000_000), help_heading = IDLE_SEARCH)]
     pub wake_near_us: u64,

@@ -341,15 +341,37 @@ static __always_inline s32 claim_idle(const struct task_struct *p, u32 near,
 }
 
 /*
- * A @p that runs briefly loses more by caches which it has to fill anew than by
- * sharing a core: an idle thread of its LLC comes before an idle core of
- * another, and @near, where it ran before, before all. The latter not where
- * CPUs differ: a better one is worth more than what L1 and L2 hold.
+ * The waker, about to sleep, is in another LLC of @near's node, and has what
+ * its wakee is going to read: the two belong together (wake_affine()).
  */
-static __always_inline s32 claim_near(const struct task_struct *p, u32 near)
+static __always_inline bool waker_calls(u32 this_cpu, u32 near, u64 wake_flags)
 {
+	const volatile struct cpu_place *to = place_of(this_cpu);
 	const volatile struct cpu_place *at = place_of(near);
 
+	return sis_node && (wake_flags & SCX_WAKE_SYNC) &&
+	       to->llc_first != at->llc_first &&
+	       to->node_first == at->node_first;
+}
+
+/*
+ * A @p that runs briefly loses more by caches which it has to fill anew than by
+ * sharing a core: an idle thread of its LLC comes before an idle core of
+ * another, and @near, where it ran before, before all in its LLC. The latter
+ * not where CPUs differ: a better one is worth more than what L1 and L2 hold.
+ */
+static __always_inline s32 claim_near(const struct task_struct *p, u32 near,
+				      u64 wake_flags)
+{
+	const volatile struct cpu_place *at = place_of(near);
+	u32 this_cpu = bpf_get_smp_processor_id();
+	s32 cpu;
+
+	if (waker_calls(this_cpu, near, wake_flags)) {
+		cpu = claim_idle(p, this_cpu, REACH_LLC, REACH_LLC);
+		if (cpu >= 0)
+			return cpu;
+	}
 	if (!cpus_differ && idle_has_mask() &&
 	    claim_one_of(p, 1ULL << (at->bit & 63), at->word, at->bit,
 			 SOUGHT_CPU) >= 0) {
@@ -424,7 +446,7 @@ static __always_inline s32 idle_for_wakee(struct task_struct *p, s32 prev_cpu,
 	count(idle_search);
 	if ((wake_flags & SCX_WAKE_TTWU) &&
 	    !is_hog(p->se.sum_exec_runtime, p->nvcsw, wake_near_ns)) {
-		cpu = claim_near(p, prev_cpu);
+		cpu = claim_near(p, prev_cpu, wake_flags);
 		if (cpu >= 0)
 			return cpu;
 		from = REACH_NODE;
