@@ -83,8 +83,7 @@ lint: setup
 	$(IN) python3 -m mypy --strict --config-file lab/pyproject.toml -p setup
 	cd lab && PYTHONPATH=.. $(IN) python3 -m mypy --strict
 
-# Crates with known vulnerabilities. Apart from lint: what it finds changes with the advisories, not with the tree, and
-# it must reach them. `make audit AUDIT="--db DIR --no-fetch"` reads a copy of RustSec's in a git work tree instead.
+# Crates with known vulnerabilities: CONTRIBUTING.md, Dependencies.
 audit: setup
 	$(PYTHON) -m setup audit
 	$(IN) $${HEDDLE_CACHE:-~/.cache/heddle}/audit/bin/cargo-audit audit $(AUDIT)

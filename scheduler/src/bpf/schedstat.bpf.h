@@ -93,8 +93,8 @@ static __always_inline void schedstat_arrive(u32 cpu,
 static __always_inline void schedstat_depart(u32 cpu)
 {
 	if (schedstat)
-		count_by(rq_cpu_time,
-			 ns_since(schedstat_cpu(cpu)->arrived, schedstat_now(cpu)));
+		count_by(rq_cpu_time, ns_since(schedstat_cpu(cpu)->arrived,
+					       schedstat_now(cpu)));
 }
 
 /* The task that ran until now runs on. */
