@@ -69,6 +69,7 @@ class Contest:
     """a shell's script that runs beside the loads until they have settled"""
     warmup_ms: int = WARMUP_MS
     windows: int = WINDOWS
+    window_ms: int = WINDOW_MS
 
     def path(self, group: str) -> str:
         return f"{self.name}/{group}"
@@ -83,12 +84,12 @@ class Contest:
             yield Step(name=f"{self.name}: {group} after {window}", action=action)
 
     def window(self, number: int) -> list[Step]:
-        sleep = Step(name=f"{self.name}: window {number}", action=Sleep(ns=WINDOW_MS * MS))
+        sleep = Step(name=f"{self.name}: window {number}", action=Sleep(ns=self.window_ms * MS))
         return [sleep, *self.read(number)]
 
     def steps(self) -> list[Step]:
         """Start the loads, let them settle, read the groups' CPU times at the ends of the windows."""
-        for_ms = self.warmup_ms + self.windows * WINDOW_MS + 200
+        for_ms = self.warmup_ms + self.windows * self.window_ms + 200
         steps = [self.set(group, "cpu.weight", str(weight)) for group, weight in self.weights.items()]
         for number, load in enumerate(self.loads):
             argv = ["heddle-load", "spin", "--threads", str(load.threads), "--for-ms", str(for_ms)]
@@ -131,4 +132,4 @@ def judge(results: Results, contests: Iterable[Contest], record: Record, bound: 
     [ready] = results.of("ready")
     record(f"largest error of a share on {ready['kernel']}", found)
     off = {name: worst for name, worst in errors.items() if max(map(abs, worst.values())) > bound}
-    assert not off
+    assert not off, f"shares off their ideals by more than {bound}: {off}"

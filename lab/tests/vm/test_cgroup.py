@@ -13,6 +13,7 @@ from tests.conftest import Boot, Record
 from tests.vm.counting import PROGRAM, STRESS, counted, counters
 from tests.vm.shares import CGROUPS, HALF, HEDDLE, MS, WINDOW_MS, Contest, Hogs, judge, slow
 
+TICK_MS = 4
 CHURN_ERROR = 0.03
 """of a share beside a thousand groups that come and go; to become 0.01"""
 
@@ -23,7 +24,7 @@ class Alternating(Contest):
 
     def window(self, number: int) -> list[Step]:
         steps: list[Step] = []
-        for turn in range(WINDOW_MS // 100):
+        for turn in range(self.window_ms // 100):
             for group, weight in zip(("a", "b"), ((100, 300), (300, 100))[turn % 2], strict=True):
                 steps.append(self.set(group, "cpu.weight", str(weight), f" in {number}.{turn}"))
             name = f"{self.name}: {number}.{turn}"
@@ -44,6 +45,9 @@ SMALL = [
         [Hogs("a", 2), Hogs("b", 2)],
         {"a": 1 / 10_001, "b": 10_000 / 10_001},
         {"a": 1, "b": 10_000},
+        # A light thread's slice is 40 s of its share, and CPUs may owe it four of those (LAG_LIGHTEST_SLICES).
+        windows=1,
+        window_ms=4000,
     ),
     Contest(
         "three-deep",
@@ -67,7 +71,7 @@ def test_a_light_group_never_keeps_a_cpu_while_a_heavy_one_waits(
 ) -> None:
     """Time and again, out of step with the ticks: an offer that gets lost is renewed (pull.bpf.h)."""
     [light] = [contest for contest in SMALL if contest.name == "one-to-ten-thousand"]
-    contests = [replace(light, name=f"{light.name} {number}") for number in range(10)]
+    contests = [replace(light, name=f"{light.name} {number}", windows=2, window_ms=WINDOW_MS) for number in range(10)]
     steps = []
     for number, contest in enumerate(contests):
         steps += [Step(name=f"before {contest.name}", action=Sleep(ns=number * MS * 7 // 10)), *contest.steps()]
@@ -158,8 +162,12 @@ SWITCHED = [
 ]
 
 
-CHANGE_ERROR = 0.0125
-"""the window begins with the change: what was owed by the weights of before is bounded, not forgiven"""
+CHANGE_ERROR = (4 + 1) * 2 * TICK_MS / (2 * WINDOW_MS)
+"""the window begins with the change: what was owed by the weights of before is bounded, not forgiven
+
+To four slices (LAG_LIGHTEST_SLICES, lag.h) of each of the two threads, and the one that has begun, which last a
+tick each; of two CPUs' time.
+"""
 
 
 def test_a_change_of_a_group_is_seen_at_once(boot: Boot, tmp_path: Path, record_property: Record) -> None:
