@@ -14,6 +14,8 @@ from tests.vm.counting import PROGRAM, STRESS, counted, counters
 from tests.vm.shares import CGROUPS, HALF, HEDDLE, MS, WINDOW_MS, Contest, Hogs, judge, slow
 
 TICK_MS = 4
+"""the kernels have HZ=250"""
+
 CHURN_ERROR = 0.03
 """of a share beside a thousand groups that come and go; to become 0.01"""
 
@@ -32,6 +34,12 @@ class Alternating(Contest):
         return [*steps, *self.read(number)]
 
 
+LIGHT = Contest(
+    "one-to-ten-thousand",
+    [Hogs("a", 2), Hogs("b", 2)],
+    {"a": 1 / 10_001, "b": 10_000 / 10_001},
+    {"a": 1, "b": 10_000},
+)
 SMALL = [
     Contest(
         "one-to-two",
@@ -40,15 +48,8 @@ SMALL = [
         {"a": 100, "b": 200},
         cpus="0-3",
     ),
-    Contest(
-        "one-to-ten-thousand",
-        [Hogs("a", 2), Hogs("b", 2)],
-        {"a": 1 / 10_001, "b": 10_000 / 10_001},
-        {"a": 1, "b": 10_000},
-        # A light thread's slice is 40 s of its share, and CPUs may owe it four of those (LAG_LIGHTEST_SLICES).
-        windows=1,
-        window_ms=4000,
-    ),
+    # A tick is 40 s of a light thread's share, and CPUs may owe it four slices (LAG_LIGHTEST_SLICES).
+    replace(LIGHT, windows=1, window_ms=4000),
     Contest(
         "three-deep",
         [Hogs("a/x/y", 2), Hogs("a/z", 3), Hogs("b", 1)],
@@ -70,8 +71,7 @@ def test_a_light_group_never_keeps_a_cpu_while_a_heavy_one_waits(
     boot: Boot, tmp_path: Path, record_property: Record
 ) -> None:
     """Time and again, out of step with the ticks: an offer that gets lost is renewed (pull.bpf.h)."""
-    [light] = [contest for contest in SMALL if contest.name == "one-to-ten-thousand"]
-    contests = [replace(light, name=f"{light.name} {number}", windows=2, window_ms=WINDOW_MS) for number in range(10)]
+    contests = [replace(LIGHT, name=f"{LIGHT.name} {number}") for number in range(10)]
     steps = []
     for number, contest in enumerate(contests):
         steps += [Step(name=f"before {contest.name}", action=Sleep(ns=number * MS * 7 // 10)), *contest.steps()]
