@@ -135,6 +135,29 @@ def test_who_runs_briefly_wakes_near_its_caches(boot: Boot) -> None:
     assert took["near"] < 0.9 * took["far"], took
 
 
+def test_a_brief_waker_hands_over_its_cpu_once_no_core_idles(boot: Boot) -> None:
+    """Each pair runs one at a time: with one for each CPU no core idles for long, with two nearly all do."""
+    pairs, trips = {"full": CPUS, "off": CPUS, "empty": 2}, 300
+    options = {"full": [], "off": ["--wake-near-us", "0"], "empty": []}
+    parts = {
+        name: counted(
+            name,
+            options[name],
+            [Step(name=name, argv=["heddle-load", "pingpong", "--pairs", str(number), "--count", str(trips)])],
+        )
+        for name, number in pairs.items()
+    }
+    results = boot([step for part in parts.values() for step in part], machine=MACHINE, sched=HEDDLE).check()
+    handed_over = {
+        name: counters(results, name)["handed_over"] / (2 * number * trips) for name, number in pairs.items()
+    }
+    assert handed_over["full"] > 0.5, handed_over
+    assert handed_over["off"] == 0, handed_over
+    assert handed_over["empty"] < 0.02, handed_over
+    throughput = {name: json.loads(results.step(name).stdout)["throughput"] for name in ("full", "off")}
+    assert throughput["full"] > 1.1 * throughput["off"], throughput
+
+
 def test_when_all_is_quiet_the_mask_is_the_set_of_idle_cpus(boot: Boot) -> None:
     """After a load with wakeups, preemption and CPUs that come and go, every idle CPU can be claimed, no other."""
     online = "echo {} > /sys/devices/system/cpu/cpu5/online"

@@ -27,8 +27,8 @@ const volatile enum idle_policy idle_policy = IDLE_MASK;
 const volatile bool sis_node;
 
 /*
- * A wakee that runs for no longer than this at a time, on average, stays near:
- * see claim_near(). Option.
+ * Who runs for no longer than this at a time, on average, is woken near: see
+ * claim_near(), and waker_hands_over_soon(). Option.
  */
 const volatile u64 wake_near_ns;
 
@@ -208,6 +208,21 @@ static __always_inline u32 idle_cores_of(u32 word)
 		whole_cores(idle, layout->core_starts, layout->core_ends));
 }
 
+/* Does a core of the LLC of @cpu idle? Not known without the bits. Global, as it loops. */
+__noinline bool llc_has_idle_core(u32 cpu)
+{
+	const volatile struct cpu_place *at = place_of(cpu);
+	u32 word;
+
+	if (!idle_has_mask())
+		return true;
+	bpf_for(word, at->llc_first, at->llc_end) {
+		if (idle_cores_of(word))
+			return true;
+	}
+	return false;
+}
+
 /* The CPUs of @word that seem to idle, or to run SCHED_IDLE tasks only. */
 static __always_inline u64 candidates_in(u32 word, enum sought sought)
 {
@@ -354,6 +369,11 @@ static __always_inline bool waker_calls(u32 this_cpu, u32 near, u64 wake_flags)
 	       to->node_first == at->node_first;
 }
 
+static __always_inline bool runs_briefly(const struct task_struct *p)
+{
+	return !is_hog(p->se.sum_exec_runtime, p->nvcsw, wake_near_ns);
+}
+
 /*
  * A @p that runs briefly loses more by caches which it has to fill anew than by
  * sharing a core: an idle thread of its LLC comes before an idle core of
@@ -444,8 +464,7 @@ static __always_inline s32 idle_for_wakee(struct task_struct *p, s32 prev_cpu,
 	if (idle_is_builtin())
 		return claim_builtin(p, prev_cpu, wake_flags);
 	count(idle_search);
-	if ((wake_flags & SCX_WAKE_TTWU) &&
-	    !is_hog(p->se.sum_exec_runtime, p->nvcsw, wake_near_ns)) {
+	if ((wake_flags & SCX_WAKE_TTWU) && runs_briefly(p)) {
 		cpu = claim_near(p, prev_cpu, wake_flags);
 		if (cpu >= 0)
 			return cpu;

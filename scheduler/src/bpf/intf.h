@@ -84,6 +84,7 @@ struct word_layout {
  */
 struct cpu_stats {
 	u64 idle_direct;
+	u64 handed_over;
 	u64 idle_late;
 	u64 queued;
 	u64 local;

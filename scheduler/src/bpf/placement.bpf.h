@@ -2,8 +2,9 @@
 /*
  * Placement: on which CPU a task that wakes up goes to run.
  *
- * An idle CPU takes it at once, past the queues. Otherwise it joins the queue
- * of the CPU where it ran before, or of its waker if that is about to sleep.
+ * An idle CPU takes it at once, past the queues, or its waker's if that is about to
+ * sleep and no core idles. Otherwise it joins the queue of the CPU where it ran
+ * before, or of such a waker.
  */
 #pragma once
 
@@ -52,29 +53,56 @@ static __always_inline bool waker_hands_over(const struct task_struct *p,
 	       bpf_cpumask_test_cpu(cpu, p->cpus_ptr);
 }
 
+/*
+ * The waker, on @cpu, hands over, and soon: it runs briefly, as a rule. While a
+ * core of the LLC idles, its wakee gets going sooner there. Beyond that another
+ * CPU is at best the thread of a busy core, and to wake it, to idle here and to do
+ * the same on the way back costs the machine more than the little that the two
+ * would run at the same time. EEVDF does not look for an idle CPU then either
+ * (SIS_UTIL), for whoever wakes.
+ */
+static __always_inline bool waker_hands_over_soon(s32 cpu)
+{
+	return cpu_ctx(cpu)->running &&
+	       runs_briefly(bpf_get_current_task_btf()) &&
+	       !llc_has_idle_core(cpu);
+}
+
+/* @p goes on to @cpu past the queues. */
+static __always_inline void place_directly(struct task_struct *p, s32 cpu,
+					   u64 wake_flags)
+{
+	bound_sleeper(p);
+	scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_ns, 0);
+	if (wake_flags & SCX_WAKE_TTWU)
+		schedstat_ttwu(cpu);
+}
+
 /* ops.select_cpu: not called for tasks that may run on one CPU only. */
 static __always_inline s32 place_wakee(struct task_struct *p, s32 prev_cpu,
 				       u64 wake_flags)
 {
-	s32 cpu;
+	s32 this_cpu = bpf_get_smp_processor_id(), cpu;
+	bool hands_over = (wake_flags & SCX_WAKE_SYNC) &&
+			  waker_hands_over(p, this_cpu, prev_cpu);
 
 	if (is_throttled(p))
 		return prev_cpu;
+	if (hands_over && waker_hands_over_soon(this_cpu)) {
+		cpu_ctx(this_cpu)->local_pending = true;
+		place_directly(p, this_cpu, wake_flags);
+		count(handed_over);
+		return this_cpu;
+	}
 	cpu = idle_for_wakee(p, spread_near(prev_cpu, wake_flags), wake_flags);
 	if (cpu >= 0) {
-		bound_sleeper(p);
-		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_ns, 0);
+		place_directly(p, cpu, wake_flags);
 		count(idle_direct);
-		if (wake_flags & SCX_WAKE_TTWU)
-			schedstat_ttwu(cpu);
 		asym_count_placement(cpu);
 		return cpu;
 	}
 	cpu = claim_sched_idle(p, prev_cpu, wake_flags);
 	if (cpu >= 0)
 		return cpu; /* which @p preempts once it is queued there */
-	cpu = bpf_get_smp_processor_id();
-	if ((wake_flags & SCX_WAKE_SYNC) && waker_hands_over(p, cpu, prev_cpu))
-		return cpu;
-	return shorter_queue(p, prev_cpu);
+	return hands_over ? this_cpu : shorter_queue(p, prev_cpu);
 }

@@ -111,13 +111,11 @@ impl Options {
         let ratios: f64 = self.split.iter().sum();
         let group = |(index, ratio): (usize, &f64)| {
             let tasks = (total * ratio / ratios).round().max(1.0);
-            let limit = self.limits[index % self.limits.len()];
-            let most = if limit > 0.0 { limit } else { f64::INFINITY };
             Group {
                 tasks: tasks as usize,
                 weight: self.weights[index % self.weights.len()],
-                limit,
-                demand: (tasks * duty).min(most),
+                limit: self.limits[index % self.limits.len()],
+                demand: tasks * duty,
             }
         };
         Ok(self.split.iter().enumerate().map(group).collect())
@@ -133,11 +131,18 @@ struct Group {
     weight: u32,
     /// CPUs, 0 for no limit.
     limit: f64,
-    /// What its tasks ask for within its limit, CPUs.
+    /// What its tasks ask for at --insns-per-100ns, CPUs.
     demand: f64,
 }
 
 impl Group {
+    /// What it asks for within its limit, CPUs, if its work takes `stretch` times as long: beside a busy SMT
+    /// sibling or on a slower CPU the same work is more time, and it is time that the weights divide.
+    fn demand(&self, stretch: f64) -> f64 {
+        let most = if self.limit > 0.0 { self.limit } else { f64::INFINITY };
+        (self.demand * stretch).min(self.tasks as f64).min(most)
+    }
+
     /// Makes the group's chain of cgroups; returns its end.
     fn make(&self, index: usize, depth: u32) -> Result<PathBuf> {
         let domain = cgroup::create(DOMAIN)?;
@@ -170,6 +175,8 @@ impl Window {
 #[derive(Default)]
 struct Measured {
     cpu_ns: u64,
+    /// Instructions.
+    work: u64,
     activations: u64,
     wakeup: Samples,
 }
@@ -200,13 +207,14 @@ fn live(options: &Options, window: &Window, first_ns: u64) -> Measured {
         if slept && counts {
             measured.wakeup.add(clock::between(due_ns, woken_ns));
         }
-        let mut left = options.run_insns;
+        let (mut left, mut began_ns) = (options.run_insns, woken_ns);
         while left > 0 {
-            work::execute(left.min(CHUNK));
-            left = left.saturating_sub(CHUNK);
-            if look(&mut measured).is_none() {
-                return measured;
-            }
+            let chunk = left.min(CHUNK);
+            work::execute(chunk);
+            left -= chunk;
+            let Some(now) = look(&mut measured) else { return measured };
+            measured.work += if began_ns < window.begin_ns { 0 } else { chunk };
+            began_ns = now;
         }
         measured.activations += u64::from(counts);
         due_ns = (due_ns + options.period_ns()).max(clock::now());
@@ -215,22 +223,26 @@ fn live(options: &Options, window: &Window, first_ns: u64) -> Measured {
 
 fn report(options: &Options, cpus: f64, groups: &[Group], member: &[usize], tasks: Vec<Measured>) -> Value {
     let length_ns = (options.for_ms * 1_000_000) as f64;
-    let ideal = fluid_shares(cpus, groups);
+    let own = |index: usize| {
+        tasks.iter().zip(member).filter(move |(_, group)| **group == index).map(|(task, _)| task)
+    };
+    let demands: Vec<f64> = (0..groups.len())
+        .map(|index| groups[index].demand(stretch(own(index), options.insns_per_100ns)))
+        .collect();
+    let ideal = fluid_shares(cpus, groups, &demands);
     let used: Vec<Vec<f64>> = (0..groups.len())
-        .map(|index| {
-            let own = tasks.iter().zip(member).filter(|(_, group)| **group == index);
-            own.map(|(task, _)| task.cpu_ns as f64 / length_ns).collect()
-        })
+        .map(|index| own(index).map(|task| task.cpu_ns as f64 / length_ns).collect())
         .collect();
     let got: Vec<f64> = used.iter().map(|tasks| tasks.iter().sum()).collect();
     let share_error =
         got.iter().zip(&ideal).map(|(got, ideal)| (got / ideal - 1.0).abs()).fold(0.0, f64::max);
     let described: Vec<Value> = groups
         .iter()
+        .zip(&demands)
         .zip(got.iter().zip(&ideal))
-        .map(|(group, (got, ideal))| {
+        .map(|((group, demand), (got, ideal))| {
             json!({"tasks": group.tasks, "weight": group.weight, "limit": group.limit,
-                   "demand": group.demand, "ideal": ideal, "cpus": got})
+                   "demand": demand, "ideal": ideal, "cpus": got})
         })
         .collect();
     let activations: u64 = tasks.iter().map(|task| task.activations).sum();
@@ -246,20 +258,27 @@ fn report(options: &Options, cpus: f64, groups: &[Group], member: &[usize], task
     })
 }
 
+/// How much longer the work of some tasks took than it would at a speed.
+fn stretch<'a>(tasks: impl Iterator<Item = &'a Measured>, insns_per_100ns: u64) -> f64 {
+    let (cpu_ns, work) = tasks.fold((0, 0), |(ns, work), task| (ns + task.cpu_ns, work + task.work));
+    if work == 0 { 1.0 } else { cpu_ns as f64 * insns_per_100ns as f64 / 100.0 / work as f64 }
+}
+
 /// What each group gets of a machine that divides its time continuously: CPUs by weight, to none more than it
-/// asks for, what one leaves to the others.
-fn fluid_shares(cpus: f64, groups: &[Group]) -> Vec<f64> {
+/// demands, what one leaves to the others.
+fn fluid_shares(cpus: f64, groups: &[Group], demands: &[f64]) -> Vec<f64> {
     let mut shares: Vec<Option<f64>> = vec![None; groups.len()];
     loop {
         let open = || groups.iter().zip(&shares).filter(|(_, share)| share.is_none());
         let weight: f64 = open().map(|(group, _)| f64::from(group.weight)).sum();
         let left = cpus - shares.iter().flatten().sum::<f64>();
         let fair = |group: &Group| left * f64::from(group.weight) / weight;
-        let content: Vec<bool> = groups.iter().map(|group| group.demand <= fair(group)).collect();
+        let content: Vec<bool> =
+            groups.iter().zip(demands).map(|(group, demand)| *demand <= fair(group)).collect();
         let mut settled = false;
-        for ((share, group), content) in shares.iter_mut().zip(groups).zip(content) {
+        for ((share, demand), content) in shares.iter_mut().zip(demands).zip(content) {
             if share.is_none() && content {
-                *share = Some(group.demand);
+                *share = Some(*demand);
                 settled = true;
             }
         }
@@ -277,7 +296,7 @@ fn unevenness(values: &[f64]) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{Group, Options, fluid_shares, unevenness};
+    use super::{Group, Measured, Options, fluid_shares, stretch, unevenness};
     use clap::{Args, Command, FromArgMatches};
 
     fn options(arguments: &[&str]) -> Options {
@@ -291,7 +310,8 @@ mod tests {
     fn shares(cpus: f64, groups: &[(u32, f64)]) -> Vec<f64> {
         let groups: Vec<Group> =
             groups.iter().map(|&(weight, demand)| Group { tasks: 1, weight, limit: 0.0, demand }).collect();
-        fluid_shares(cpus, &groups)
+        let demands: Vec<f64> = groups.iter().map(|group| group.demand).collect();
+        fluid_shares(cpus, &groups, &demands)
     }
 
     #[test]
@@ -309,10 +329,23 @@ mod tests {
         let groups = options(&["--load", "1.5", "--split", "2,1", "--limits", "0,0.3"]).groups(2.0).unwrap();
         let tasks: Vec<_> = groups.iter().map(|group| group.tasks).collect();
         assert_eq!(tasks, [4, 2]);
-        assert!((groups[0].demand - 2.0).abs() < 1e-9);
-        assert!((groups[1].demand - 0.3).abs() < 1e-9);
+        assert!((groups[0].demand(1.0) - 2.0).abs() < 1e-9);
+        assert!((groups[1].demand(1.0) - 0.3).abs() < 1e-9);
         let herd = options(&["--load", "0.25", "--split", "1,1000"]).groups(2.0).unwrap();
         assert_eq!((herd[0].tasks, herd[1].tasks), (1, 1));
+    }
+
+    #[test]
+    fn slow_work_asks_for_more_time_but_for_no_more_than_its_tasks_can_use() {
+        let [group] = &options(&["--load", "1", "--split", "1"]).groups(2.0).unwrap()[..] else { panic!() };
+        assert_eq!(
+            (group.tasks, group.demand(1.0), group.demand(1.5), group.demand(3.0)),
+            (4, 2.0, 3.0, 4.0)
+        );
+        let task = |cpu_ns, work| Measured { cpu_ns, work, ..Measured::default() };
+        let tasks = [task(300, 100), task(100, 100)];
+        assert_eq!(stretch(tasks.iter(), 100), 2.0);
+        assert_eq!(stretch([].iter(), 100), 1.0);
     }
 
     #[test]
