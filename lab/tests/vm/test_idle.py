@@ -135,6 +135,22 @@ def test_who_runs_briefly_wakes_near_its_caches(boot: Boot) -> None:
     assert took["near"] < 0.9 * took["far"], took
 
 
+def test_without_an_idle_core_a_child_shares_its_parents(boot: Boot) -> None:
+    """Who forks waits for the child, as a rule, which then has the core to itself; any other has its own task."""
+    hogs = ["--threads", str(CORES - 1), "--cpus", ",".join(map(str, range(2, CPUS, 2))), "--pin"]
+    child = "heddle-load spin --threads 1 --for-ms 1"
+    steps = [
+        spin("hogs", *hogs, for_ms=10_000, background=True),
+        sleep(20),
+        Step(name="children", argv=["bash", "-c", f"for i in {{1..20}}; do {child}; echo; done"]),
+    ]
+    results = boot(steps, machine=MACHINE, sched=HEDDLE).check()
+    reports = [json.loads(line) for line in results.step("children").stdout.splitlines() if line]
+    seen = [set(report["threads"][0]["cpus"]) for report in reports]
+    assert len(seen) == 20
+    assert all(cpus <= {0, 1} for cpus in seen), seen
+
+
 def test_a_brief_waker_hands_over_its_cpu_once_no_core_idles(boot: Boot) -> None:
     """Each pair runs one at a time: with one for each CPU no core idles for long, with two nearly all do."""
     pairs, trips = {"full": CPUS, "off": CPUS, "empty": 2}, 300

@@ -271,20 +271,24 @@ static __always_inline s32 claim_one_of(const struct task_struct *p, u64 cpus,
 }
 
 /*
- * Where to start among @cpus of @word: at @near, for the caches. Where CPUs
- * differ, only if none of a better class is among them; else at the best.
+ * Where to start among @cpus of @word: at the core of @near, for the caches, and
+ * because a parent that has no core to give its child soon waits for it, as a rule,
+ * and leaves it its own. Where CPUs differ, only if none of a better class is among
+ * them; else at the best.
  */
 static __always_inline u32 first_seat(u64 cpus, u32 word,
 				      const volatile struct cpu_place *near)
 {
+	u32 own = __builtin_ctzll(near->core);
+
 	if (!cpus_differ)
-		return near->bit;
-	if (word != near->word || !(cpus & 1ULL << (near->bit & 63)))
+		return own;
+	if (word != near->word || !(cpus & near->core))
 		return 0;
 	return place_of(cpu_at_place(word, __builtin_ctzll(cpus)))->class <
 			       near->class
 		       ? 0
-		       : near->bit;
+		       : own;
 }
 
 /*
