@@ -74,12 +74,17 @@ pub struct Options {
           default_value_t = Switch::On, default_missing_value = "on", help_heading = IDLE_SEARCH)]
     pub sis_node: Switch,
 
-    /// Who runs for no longer than this at a time, on average, is woken near: on an idle thread
-    /// of the waker's LLC or of its own rather than on an idle core of another, and on the CPU
-    /// of a waker that is as brief and about to sleep if no core of the LLC idles; 0: nobody is
-    #[arg(long, value_name = "US", default_value_t = 100,
+    /// A wakee that runs for no longer than this at a time, on average, takes an idle thread of
+    /// its waker's LLC or of its own rather than an idle core of another; 0: none does
+    #[arg(long, value_name = "US", default_value_t = 50,
           value_parser = clap::value_parser!(u64).range(0..=1_000_000), help_heading = IDLE_SEARCH)]
     pub wake_near_us: u64,
+
+    /// A waker that is about to sleep and runs for no longer than this at a time, on average,
+    /// hands its CPU over to its wakee if no core near it idles; 0: none does
+    #[arg(long, value_name = "US", default_value_t = 100,
+          value_parser = clap::value_parser!(u64).range(0..=1_000_000), help_heading = IDLE_SEARCH)]
+    pub wake_sync_us: u64,
 
     /// Which CPUs are better, where they differ: as the machine says, as none, or by a list
     /// such as 0-15:100,16-23:60 (a higher number is faster). With `off`, nothing that runs

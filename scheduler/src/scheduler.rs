@@ -207,6 +207,7 @@ fn configure(open: &mut OpenBpfSkel<'_>, options: &Options) -> Result<()> {
     rodata.slice_ns = options.slice_us() * 1000;
     rodata.schedstat = options.schedstat;
     rodata.wake_near_ns = options.wake_near_us * 1000;
+    rodata.wake_sync_ns = options.wake_sync_us * 1000;
     rodata.wakeup_granularity_ns = options.wakeup_granularity_us * 1000;
     rodata.idle_policy = match options.idle {
         Idle::Mask => types::idle_policy::IDLE_MASK,

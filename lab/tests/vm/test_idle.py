@@ -154,7 +154,7 @@ def test_without_an_idle_core_a_child_shares_its_parents(boot: Boot) -> None:
 def test_a_brief_waker_hands_over_its_cpu_once_no_core_idles(boot: Boot) -> None:
     """Each pair runs one at a time: with one for each CPU no core idles for long, with two nearly all do."""
     pairs, trips = {"full": CPUS, "off": CPUS, "empty": 2}, 300
-    options = {"full": [], "off": ["--wake-near-us", "0"], "empty": []}
+    options = {"full": [], "off": ["--wake-sync-us", "0"], "empty": []}
     parts = {
         name: counted(
             name,

@@ -27,8 +27,8 @@ const volatile enum idle_policy idle_policy = IDLE_MASK;
 const volatile bool sis_node;
 
 /*
- * Who runs for no longer than this at a time, on average, is woken near: see
- * claim_near(), and waker_hands_over_soon(). Option.
+ * A wakee that runs for no longer than this at a time, on average, stays near:
+ * see claim_near(). Option.
  */
 const volatile u64 wake_near_ns;
 
@@ -208,15 +208,20 @@ static __always_inline u32 idle_cores_of(u32 word)
 		whole_cores(idle, layout->core_starts, layout->core_ends));
 }
 
-/* Does a core of the LLC of @cpu idle? Not known without the bits. Global, as it loops. */
-__noinline bool llc_has_idle_core(u32 cpu)
+/*
+ * Does a core idle as far as a wakee of @cpu may go? Not known without the bits.
+ * Global, as it loops.
+ */
+__noinline bool core_idles_in_reach(u32 cpu)
 {
 	const volatile struct cpu_place *at = place_of(cpu);
+	u32 first = sis_node ? at->node_first : at->llc_first;
+	u32 end = sis_node ? at->node_end : at->llc_end;
 	u32 word;
 
 	if (!idle_has_mask())
 		return true;
-	bpf_for(word, at->llc_first, at->llc_end) {
+	bpf_for(word, first, end) {
 		if (idle_cores_of(word))
 			return true;
 	}
@@ -373,11 +378,6 @@ static __always_inline bool waker_calls(u32 this_cpu, u32 near, u64 wake_flags)
 	       to->node_first == at->node_first;
 }
 
-static __always_inline bool runs_briefly(const struct task_struct *p)
-{
-	return !is_hog(p->se.sum_exec_runtime, p->nvcsw, wake_near_ns);
-}
-
 /*
  * A @p that runs briefly loses more by caches which it has to fill anew than by
  * sharing a core: an idle thread of its LLC comes before an idle core of
@@ -468,7 +468,8 @@ static __always_inline s32 idle_for_wakee(struct task_struct *p, s32 prev_cpu,
 	if (idle_is_builtin())
 		return claim_builtin(p, prev_cpu, wake_flags);
 	count(idle_search);
-	if ((wake_flags & SCX_WAKE_TTWU) && runs_briefly(p)) {
+	if ((wake_flags & SCX_WAKE_TTWU) &&
+	    !is_hog(p->se.sum_exec_runtime, p->nvcsw, wake_near_ns)) {
 		cpu = claim_near(p, prev_cpu, wake_flags);
 		if (cpu >= 0)
 			return cpu;

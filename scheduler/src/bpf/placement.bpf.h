@@ -18,6 +18,12 @@
 #include "topology.bpf.h"
 
 /*
+ * A waker that runs for no longer than this at a time, on average, hands its CPU
+ * over: see waker_hands_over_soon(). Option.
+ */
+const volatile u64 wake_sync_ns;
+
+/*
  * Every CPU is busy: @prev_cpu, or another CPU of its LLC picked at random if
  * the queue there is shorter by more than the wakee itself. Looking at two
  * queues instead of one is what keeps the longest of them short (the power of
@@ -55,7 +61,7 @@ static __always_inline bool waker_hands_over(const struct task_struct *p,
 
 /*
  * The waker, on @cpu, hands over, and soon: it runs briefly, as a rule. While a
- * core of the LLC idles, its wakee gets going sooner there. Beyond that another
+ * core idles near, its wakee gets going sooner there. Beyond that another
  * CPU is at best the thread of a busy core, and to wake it, to idle here and to do
  * the same on the way back costs the machine more than the little that the two
  * would run at the same time. EEVDF does not look for an idle CPU then either
@@ -63,9 +69,12 @@ static __always_inline bool waker_hands_over(const struct task_struct *p,
  */
 static __always_inline bool waker_hands_over_soon(s32 cpu)
 {
+	const struct task_struct *waker = bpf_get_current_task_btf();
+
 	return cpu_ctx(cpu)->running &&
-	       runs_briefly(bpf_get_current_task_btf()) &&
-	       !llc_has_idle_core(cpu);
+	       !is_hog(waker->se.sum_exec_runtime, waker->nvcsw,
+		       wake_sync_ns) &&
+	       !core_idles_in_reach(cpu);
 }
 
 /* @p goes on to @cpu past the queues. */
