@@ -79,6 +79,8 @@ class Metric(Model):
     """multiplies the number so that it is in `unit`"""
     judged: bool | str = True
     """compared between schedulers, always or where an expression over the parameters is true; else only recorded"""
+    when: str = "true"
+    """an expression over the parameters: where it is false, the step yields no such number"""
 
     @model_validator(mode="after")
     def _check(self) -> "Metric":
@@ -87,7 +89,7 @@ class Metric(Model):
         try:
             if self.regex is not None and re.compile(self.regex).groups != 1:
                 raise ValueError(f"metric '{self.name}': the regex needs one group, the number")
-            for expression in (self.value, self.judged):
+            for expression in (self.value, self.judged, self.when):
                 _TEMPLATES.compile_expression(str(expression or 0))
         except (re.error, jinja2.TemplateError) as error:
             raise ValueError(f"metric '{self.name}': {error}") from error
@@ -151,9 +153,9 @@ class Workload(Model):
         for metric in self.metrics:
             if metric.step not in names:
                 raise ValueError(f"metric '{metric.name}' names no step of this workload: '{metric.step}'")
-            if isinstance(metric.judged, str) and not _needs(metric.judged) <= self.params.keys():
-                unknown = ", ".join(sorted(_needs(metric.judged) - self.params.keys()))
-                raise ValueError(f"metric '{metric.name}': judged: no parameter '{unknown}'")
+            for field in ("judged", "when"):
+                if unknown := sorted(_needs(str(getattr(metric, field))) - self.params.keys()):
+                    raise ValueError(f"metric '{metric.name}': {field}: no parameter '{', '.join(unknown)}'")
         return self
 
     def parameters(self, given: dict[str, Value]) -> dict[str, Value]:
@@ -200,7 +202,11 @@ class Workload(Model):
         """
         best_speeds = packing.ideal_speeds(machine.layout(), machine.clock.smt).tolist()
         names = params | _facts(machine) | {"best_speeds": best_speeds}
-        return {metric.name: metric.read(results.step(metric.step), names) for metric in self.metrics}
+        return {
+            metric.name: metric.read(results.step(metric.step), names)
+            for metric in self.metrics
+            if _holds(metric.when, params)
+        }
 
 
 def load(name: str) -> Workload:

@@ -215,6 +215,15 @@ def test_metric_of_an_unknown_step_is_refused() -> None:
         make(metrics=[metric])
 
 
+def test_a_metric_may_be_there_by_parameters() -> None:
+    metrics = [{"name": name, "step": "go", "unit": "ns", "better": "lower"} for name in ("a_ns", "b_ns")]
+    load = make(metrics=[metrics[0] | {"when": "count < 8"}, metrics[1]])
+    for count, names in (1, {"a_ns", "b_ns"}), (8, {"b_ns"}):
+        assert load.measure(results(""), load.parameters({"count": count}), BOX).keys() == names
+    with pytest.raises(HeddleError, match=r"w.toml: .*when: no parameter 'cuont'"):
+        make(metrics=[metrics[0] | {"when": "cuont < 8"}])
+
+
 def test_a_metric_may_be_judged_by_parameters() -> None:
     metric = {"name": "x_ns", "step": "go", "unit": "ns", "better": "lower", "judged": "count >= 8"}
     [few, many] = [make(metrics=[metric]).metrics[0].is_judged({"count": count}) for count in (1, 8)]
