@@ -101,7 +101,7 @@ class Metric(Model):
         Args:
             params: values of all parameters of the workload.
         """
-        return self.judged if isinstance(self.judged, bool) else _holds(self.judged, params)
+        return _holds(str(self.judged), params)
 
     def read(self, step: StepResult, names: Mapping[str, Any]) -> int | float:
         """Return the number; without a source it is the step's virtual time, exact to the ns.

@@ -28,8 +28,9 @@ const volatile bool fair_work; /* share work done, not time */
 
 /*
  * A CPU and its queue. The queue itself is the DSQ whose id is the CPU's
- * number. All but @idle and @release is written under the CPU's rq lock only,
- * and read by other CPUs without it, as hints.
+ * number. All but @idle, @release and @local_pending, which a waker sets for its
+ * own CPU (placement), is written under the CPU's rq lock only, and read by other
+ * CPUs without it, as hints.
  */
 struct cpu_ctx {
 	/* The queue's clock: virtual time of the last task picked, monotonic. */
@@ -117,6 +118,12 @@ static __always_inline void kick(u32 cpu, u64 flags)
 {
 	if (!cpu_ctx(bpf_get_smp_processor_id())->offline)
 		scx_bpf_kick_cpu(cpu, flags);
+}
+
+static __always_inline bool task_is_hog(const struct task_struct *p,
+					u64 gran_ns)
+{
+	return is_hog(p->se.sum_exec_runtime, p->nvcsw, gran_ns);
 }
 
 static __always_inline bool task_is_idle_policy(const struct task_struct *p)

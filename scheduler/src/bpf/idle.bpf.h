@@ -468,8 +468,7 @@ static __always_inline s32 idle_for_wakee(struct task_struct *p, s32 prev_cpu,
 	if (idle_is_builtin())
 		return claim_builtin(p, prev_cpu, wake_flags);
 	count(idle_search);
-	if ((wake_flags & SCX_WAKE_TTWU) &&
-	    !is_hog(p->se.sum_exec_runtime, p->nvcsw, wake_near_ns)) {
+	if ((wake_flags & SCX_WAKE_TTWU) && !task_is_hog(p, wake_near_ns)) {
 		cpu = claim_near(p, prev_cpu, wake_flags);
 		if (cpu >= 0)
 			return cpu;

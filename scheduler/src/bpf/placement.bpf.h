@@ -19,7 +19,7 @@
 
 /*
  * A waker that runs for no longer than this at a time, on average, hands its CPU
- * over: see waker_hands_over_soon(). Option.
+ * over: see place_wakee(). Option.
  */
 const volatile u64 wake_sync_ns;
 
@@ -60,21 +60,13 @@ static __always_inline bool waker_hands_over(const struct task_struct *p,
 }
 
 /*
- * The waker, on @cpu, hands over, and soon: it runs briefly, as a rule. While a
- * core idles near, its wakee gets going sooner there. Beyond that another
- * CPU is at best the thread of a busy core, and to wake it, to idle here and to do
- * the same on the way back costs the machine more than the little that the two
- * would run at the same time. EEVDF does not look for an idle CPU then either
- * (SIS_UTIL), for whoever wakes.
+ * Does the task that runs on this CPU, @cpu, do so briefly, as a rule? If it says
+ * that it will sleep, that is soon then.
  */
-static __always_inline bool waker_hands_over_soon(s32 cpu)
+static __always_inline bool waker_is_brief(s32 cpu)
 {
-	const struct task_struct *waker = bpf_get_current_task_btf();
-
 	return cpu_ctx(cpu)->running &&
-	       !is_hog(waker->se.sum_exec_runtime, waker->nvcsw,
-		       wake_sync_ns) &&
-	       !core_idles_in_reach(cpu);
+	       !task_is_hog(bpf_get_current_task_btf(), wake_sync_ns);
 }
 
 /* @p goes on to @cpu past the queues. */
@@ -87,17 +79,27 @@ static __always_inline void place_directly(struct task_struct *p, s32 cpu,
 		schedstat_ttwu(cpu);
 }
 
-/* ops.select_cpu: not called for tasks that may run on one CPU only. */
+/*
+ * ops.select_cpu: not called for tasks that may run on one CPU only.
+ *
+ * While a core idles near, the wakee of a brief waker gets going sooner there.
+ * Beyond that another CPU is at best the thread of a busy core, and to wake it, to
+ * idle here and to do the same on the way back costs the machine more than the
+ * little that the two would run at the same time. EEVDF does not look for an idle
+ * CPU then either (SIS_UTIL), for whoever wakes.
+ */
 static __always_inline s32 place_wakee(struct task_struct *p, s32 prev_cpu,
 				       u64 wake_flags)
 {
 	s32 this_cpu = bpf_get_smp_processor_id(), cpu;
-	bool hands_over = (wake_flags & SCX_WAKE_SYNC) &&
-			  waker_hands_over(p, this_cpu, prev_cpu);
+	bool hands_over;
 
 	if (is_throttled(p))
 		return prev_cpu;
-	if (hands_over && waker_hands_over_soon(this_cpu)) {
+	hands_over = (wake_flags & SCX_WAKE_SYNC) &&
+		     waker_hands_over(p, this_cpu, prev_cpu);
+	if (hands_over && waker_is_brief(this_cpu) &&
+	    !core_idles_in_reach(this_cpu)) {
 		cpu_ctx(this_cpu)->local_pending = true;
 		place_directly(p, this_cpu, wake_flags);
 		count(handed_over);

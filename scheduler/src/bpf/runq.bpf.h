@@ -209,8 +209,7 @@ static __always_inline void runq_start(u32 cpu, struct task_struct *p,
 	runq_rebase(c, p, waiter_vt(p, who, cpu, c), who);
 	idle_note_running(cpu, c, who->idle);
 	c->curr_idle = who->idle;
-	c->curr_hog =
-		is_hog(p->se.sum_exec_runtime, p->nvcsw, wakeup_granularity_ns);
+	c->curr_hog = task_is_hog(p, wakeup_granularity_ns);
 	c->curr_pinned = p->nr_cpus_allowed == 1;
 	c->running = true;
 	c->local_pending = false;

@@ -115,7 +115,7 @@ impl Options {
                 tasks: tasks as usize,
                 weight: self.weights[index % self.weights.len()],
                 limit: self.limits[index % self.limits.len()],
-                demand: tasks * duty,
+                full_speed_demand: tasks * duty,
             }
         };
         Ok(self.split.iter().enumerate().map(group).collect())
@@ -132,7 +132,7 @@ struct Group {
     /// CPUs, 0 for no limit.
     limit: f64,
     /// What its tasks ask for at --insns-per-100ns, CPUs.
-    demand: f64,
+    full_speed_demand: f64,
 }
 
 impl Group {
@@ -140,7 +140,7 @@ impl Group {
     /// sibling or on a slower CPU the same work is more time, and it is time that the weights divide.
     fn demand(&self, stretch: f64) -> f64 {
         let most = if self.limit > 0.0 { self.limit } else { f64::INFINITY };
-        (self.demand * stretch).min(self.tasks as f64).min(most)
+        (self.full_speed_demand * stretch).min(self.tasks as f64).min(most)
     }
 
     /// Makes the group's chain of cgroups; returns its end.
@@ -308,10 +308,9 @@ mod tests {
     }
 
     fn shares(cpus: f64, groups: &[(u32, f64)]) -> Vec<f64> {
-        let groups: Vec<Group> =
-            groups.iter().map(|&(weight, demand)| Group { tasks: 1, weight, limit: 0.0, demand }).collect();
-        let demands: Vec<f64> = groups.iter().map(|group| group.demand).collect();
-        fluid_shares(cpus, &groups, &demands)
+        let demands: Vec<f64> = groups.iter().map(|&(_, demand)| demand).collect();
+        let group = |&(weight, full_speed_demand)| Group { tasks: 1, weight, limit: 0.0, full_speed_demand };
+        fluid_shares(cpus, &groups.iter().map(group).collect::<Vec<_>>(), &demands)
     }
 
     #[test]
