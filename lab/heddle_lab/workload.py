@@ -80,7 +80,8 @@ class Metric(Model):
     judged: bool | str = True
     """compared between schedulers, always or where an expression over the parameters is true; else only recorded"""
     when: str = "true"
-    """an expression over the parameters: where it is false, the step yields no such number"""
+    """an expression over what `value` may use: where it is false, there was nothing to measure, and the metric is left
+    out"""
 
     @model_validator(mode="after")
     def _check(self) -> "Metric":
@@ -103,6 +104,21 @@ class Metric(Model):
         """
         return _holds(str(self.judged), params)
 
+    def is_there(self, step: StepResult, names: Mapping[str, Any]) -> bool:
+        """Tell whether the step had anything of the kind to measure.
+
+        Args:
+            step: the finished step.
+            names: what expressions may use beside the program's output.
+
+        Raises:
+            HeddleError: the output lacks what decides it.
+        """
+        try:
+            return _holds(self.when, _visible(self.when, step, names))
+        except jinja2.UndefinedError as error:
+            raise HeddleError(f"metric '{self.name}': when: {error} in the output of step '{step.name}'") from None
+
     def read(self, step: StepResult, names: Mapping[str, Any]) -> int | float:
         """Return the number; without a source it is the step's virtual time, exact to the ns.
 
@@ -122,7 +138,7 @@ class Metric(Model):
                 numbers = [float(match) for match in matches]
                 found = _evaluate(self.value, known | {"matches": numbers})
         elif self.value is not None:
-            found = _evaluate(self.value, known if _needs(self.value) <= known.keys() else _json_object(step) | known)
+            found = _evaluate(self.value, _visible(self.value, step, known))
         try:
             number = float(found) * self.scale
         except (TypeError, ValueError):
@@ -153,9 +169,8 @@ class Workload(Model):
         for metric in self.metrics:
             if metric.step not in names:
                 raise ValueError(f"metric '{metric.name}' names no step of this workload: '{metric.step}'")
-            for field in ("judged", "when"):
-                if unknown := sorted(_needs(str(getattr(metric, field))) - self.params.keys()):
-                    raise ValueError(f"metric '{metric.name}': {field}: no parameter '{', '.join(unknown)}'")
+            if unknown := sorted(_needs(str(metric.judged)) - self.params.keys()):
+                raise ValueError(f"metric '{metric.name}': judged: no parameter '{', '.join(unknown)}'")
         return self
 
     def parameters(self, given: dict[str, Value]) -> dict[str, Value]:
@@ -202,11 +217,8 @@ class Workload(Model):
         """
         best_speeds = packing.ideal_speeds(machine.layout(), machine.clock.smt).tolist()
         names = params | _facts(machine) | {"best_speeds": best_speeds}
-        return {
-            metric.name: metric.read(results.step(metric.step), names)
-            for metric in self.metrics
-            if _holds(metric.when, params)
-        }
+        steps = [(metric, results.step(metric.step)) for metric in self.metrics]
+        return {metric.name: metric.read(step, names) for metric, step in steps if metric.is_there(step, names)}
 
 
 def load(name: str) -> Workload:
@@ -304,6 +316,11 @@ def _facts(machine: Machine) -> dict[str, Value]:
     return {"cpus": machine.cpus, "llcs": machine.topology.llcs}
 
 
+def _visible(expression: str, step: StepResult, names: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what an expression sees: some names, and the step's JSON object if it uses any other."""
+    return dict(names) if _needs(expression) <= names.keys() else _json_object(step) | dict(names)
+
+
 def _json_object(step: StepResult) -> dict[str, Any]:
     try:
         found = json.loads(step.stdout)
@@ -314,7 +331,7 @@ def _json_object(step: StepResult) -> dict[str, Any]:
     return found
 
 
-def _holds(condition: str, names: dict[str, Value]) -> bool:
+def _holds(condition: str, names: Mapping[str, Any]) -> bool:
     return bool(_TEMPLATES.compile_expression(condition, undefined_to_none=False)(**names))
 
 

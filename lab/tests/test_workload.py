@@ -215,13 +215,18 @@ def test_metric_of_an_unknown_step_is_refused() -> None:
         make(metrics=[metric])
 
 
-def test_a_metric_may_be_there_by_parameters() -> None:
+def test_a_metric_is_left_out_where_there_was_nothing_to_measure() -> None:
     metrics = [{"name": name, "step": "go", "unit": "ns", "better": "lower"} for name in ("a_ns", "b_ns")]
     load = make(metrics=[metrics[0] | {"when": "count < 8"}, metrics[1]])
     for count, names in (1, {"a_ns", "b_ns"}), (8, {"b_ns"}):
         assert load.measure(results(""), load.parameters({"count": count}), BOX).keys() == names
-    with pytest.raises(HeddleError, match=r"w.toml: .*when: no parameter 'cuont'"):
-        make(metrics=[metrics[0] | {"when": "cuont < 8"}])
+    slept = make(
+        metrics=[{"name": "m", "step": "go", "unit": "", "better": "lower", "value": "waits.p50", "when": "waits"}]
+    )
+    assert measure(slept, '{"waits": {"p50": 3}}') == {"m": 3}
+    assert measure(slept, '{"waits": null}') == {}
+    with pytest.raises(HeddleError, match=r"metric 'm': when: 'waits' is undefined in the output of step 'go'"):
+        measure(slept, '{"wiats": null}')
 
 
 def test_a_metric_may_be_judged_by_parameters() -> None:
