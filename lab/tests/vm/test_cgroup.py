@@ -34,11 +34,14 @@ class Alternating(Contest):
         return [*steps, *self.read(number)]
 
 
+# A tick is 40 s of a light thread's share, and each of the two CPUs may owe it four (LAG_LIGHTEST_SLICES): 16 ms.
 LIGHT = Contest(
     "one-to-ten-thousand",
     [Hogs("a", 2), Hogs("b", 2)],
     {"a": 1 / 10_001, "b": 10_000 / 10_001},
     {"a": 1, "b": 10_000},
+    windows=1,
+    window_ms=2 * WINDOW_MS,
 )
 SMALL = [
     Contest(
@@ -48,8 +51,7 @@ SMALL = [
         {"a": 100, "b": 200},
         cpus="0-3",
     ),
-    # A tick is 40 s of a light thread's share, and CPUs may owe it four slices (LAG_LIGHTEST_SLICES).
-    replace(LIGHT, windows=1, window_ms=4000),
+    LIGHT,
     Contest(
         "three-deep",
         [Hogs("a/x/y", 2), Hogs("a/z", 3), Hogs("b", 1)],

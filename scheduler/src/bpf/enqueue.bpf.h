@@ -31,16 +31,18 @@ static __always_inline void insert_local(struct task_struct *p, u64 dsq_id,
 	scx_bpf_dsq_insert(p, dsq_id, slice_ns, enq_flags);
 }
 
-static __always_inline bool preempts_curr(const struct contender *wakee,
-					  const struct cpu_ctx *c, u64 curr_vt)
+/*
+ * Will the task that runs on @cpu soon let go of it for @p, which wakes up? It says
+ * so where it woke @p itself (the kernel's hint, WF_SYNC); else it is likely of one
+ * that is no hog and has just begun.
+ */
+static __always_inline bool curr_is_ending(const struct task_struct *p, u32 cpu,
+					   const struct cpu_ctx *c, u64 now)
 {
-	struct contender curr = {
-		.vt = curr_vt,
-		.idle = c->curr_idle,
-	};
-
-	return c->running &&
-	       wakeup_preempts(wakee, &curr, wakeup_granularity_ns);
+	if (cpu == bpf_get_smp_processor_id() && c->sync_wakee == p->pid)
+		return true;
+	return !c->curr_hog &&
+	       ns_since(c->curr_since, now) < wakeup_granularity_ns;
 }
 
 /*
@@ -52,21 +54,28 @@ static __always_inline bool enqueue_wakee(struct task_struct *p,
 					  struct cpu_ctx *c, u64 *vt,
 					  u64 enq_flags)
 {
-	u64 curr_vt = curr_vt_at(cpu, c, scx_bpf_now());
+	u64 now = scx_bpf_now();
+	struct contender curr = {
+		.vt = curr_vt_at(cpu, c, now),
+		.inv = c->curr_inv,
+		.idle = c->curr_idle,
+		.ending = curr_is_ending(p, cpu, c, now),
+	};
 	struct contender wakee = {
 		.inv = who->inv,
 		.idle = who->idle,
 		.batch = p->policy == SCHED_BATCH,
 	};
 
-	*vt = wakee_vt(p, who, cpu, c, curr_vt);
+	*vt = wakee_vt(p, who, cpu, c, curr.vt);
 	wakee.vt = *vt;
 
 	/*
 	 * One at a time: the running task may go on to wake a hundred others
 	 * before it lets go, and past the queue nobody could pull them.
 	 */
-	if (!c->local_pending && preempts_curr(&wakee, c, curr_vt)) {
+	if (c->running && !c->local_pending &&
+	    wakeup_preempts(&wakee, &curr, wakeup_granularity_ns)) {
 		c->local_pending = true;
 		insert_local(p, SCX_DSQ_LOCAL, cpu, *vt,
 			     enq_flags | SCX_ENQ_PREEMPT);

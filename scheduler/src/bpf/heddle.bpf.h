@@ -28,9 +28,9 @@ const volatile bool fair_work; /* share work done, not time */
 
 /*
  * A CPU and its queue. The queue itself is the DSQ whose id is the CPU's
- * number. All but @idle, @release and @local_pending, which a waker sets for its
- * own CPU (placement), is written under the CPU's rq lock only, and read by other
- * CPUs without it, as hints.
+ * number. Written under the CPU's rq lock only, and read by other CPUs without
+ * it, as hints; but @idle and @release by anyone, and @local_pending and
+ * @sync_wakee by a waker for its own CPU too (placement).
  */
 struct cpu_ctx {
 	/* The queue's clock: virtual time of the last task picked, monotonic. */
@@ -65,6 +65,12 @@ struct cpu_ctx {
 	/* When the queue was looked at last for those who wait too long (relief). */
 	u64 relief_ns; /* scx_bpf_now() */
 	u64 relief_jiffies;
+
+	/*
+	 * Whom a task here woke last, if it said that it would sleep next, or 0.
+	 * Written by placement, read as that wakee is queued.
+	 */
+	s32 sync_wakee;
 
 	u8 slices_alone; /* slices granted while nobody waited here */
 

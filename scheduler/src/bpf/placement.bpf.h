@@ -92,12 +92,12 @@ static __always_inline s32 place_wakee(struct task_struct *p, s32 prev_cpu,
 				       u64 wake_flags)
 {
 	s32 this_cpu = bpf_get_smp_processor_id(), cpu;
-	bool hands_over;
+	bool sync = wake_flags & SCX_WAKE_SYNC, hands_over;
 
+	cpu_ctx(this_cpu)->sync_wakee = sync ? p->pid : 0;
 	if (is_throttled(p))
 		return prev_cpu;
-	hands_over = (wake_flags & SCX_WAKE_SYNC) &&
-		     waker_hands_over(p, this_cpu, prev_cpu);
+	hands_over = sync && waker_hands_over(p, this_cpu, prev_cpu);
 	if (hands_over && waker_is_brief(this_cpu) &&
 	    !core_idles_in_reach(this_cpu)) {
 		cpu_ctx(this_cpu)->local_pending = true;

@@ -40,14 +40,23 @@ proptest! {
 
     #[test]
     fn a_heavier_wakee_preempts_no_later(
-        vt in any_vt(), gap in 0..1u64 << 50, a in any_weight(), b in any_weight()
+        vt in any_vt(), gap in 0..1u64 << 50, a in any_weight(), b in any_weight(), ending in any::<bool>()
     ) {
-        let curr = Contender { vt: vt.wrapping_add(gap), inv: shim_nice_inv(20), idle: false, batch: false };
+        let curr = Contender { vt: vt.wrapping_add(gap), inv: shim_nice_inv(20), idle: false, batch: false, ending };
         let wakes = |weight| {
-            let wakee = Contender { vt, inv: shim_weight_inv(weight), idle: false, batch: false };
+            let wakee = Contender { vt, inv: shim_weight_inv(weight), idle: false, batch: false, ending: false };
             shim_wakeup_preempts(&wakee, &curr, MS)
         };
         prop_assert!(wakes(a.max(b)) || !wakes(a.min(b)));
+    }
+
+    #[test]
+    fn an_ending_run_is_cut_short_by_heavier_ones_only(wakee in contender(), mut curr in contender()) {
+        curr.idle = wakee.idle;
+        curr.ending = false;
+        let preempts = shim_wakeup_preempts(&wakee, &curr, MS);
+        curr.ending = true;
+        prop_assert_eq!(shim_wakeup_preempts(&wakee, &curr, MS), preempts && wakee.inv < curr.inv);
     }
 
     #[test]

@@ -47,6 +47,7 @@ struct Contender {
     inv: u64,
     idle: bool,
     batch: bool,
+    ending: bool,
 }
 
 mod c {
@@ -128,14 +129,20 @@ fn any_ns() -> impl Strategy<Value = u64> {
 }
 
 fn contender() -> impl Strategy<Value = Contender> {
-    (any_vt(), any_inv(), any::<bool>(), any::<bool>()).prop_map(|(vt, inv, idle, batch)| {
-        Contender {
+    (
+        any_vt(),
+        any_inv(),
+        any::<bool>(),
+        any::<bool>(),
+        any::<bool>(),
+    )
+        .prop_map(|(vt, inv, idle, batch, ending)| Contender {
             vt,
             inv,
             idle,
             batch: batch && !idle,
-        }
-    })
+            ending,
+        })
 }
 
 /// Signed distance from `b` to `a` around the wrap.
