@@ -9,6 +9,9 @@ IN = $(PYTHON) -m setup exec
 
 C_FILES = $(shell find scheduler/src/bpf scheduler/tests lab/clock -name '*.[ch]')
 PY_DIRS = setup lab
+AUDITORS = $${HEDDLE_CACHE:-~/.cache/heddle}/audit/bin
+CARGO_LOCKS = $(shell git ls-files '*Cargo.lock')
+ADVISORIES = https://github.com/RustSec/advisory-db
 # Published tables; smoke and demo are for looking.
 BENCH = $(filter-out smoke demo,$(basename $(notdir $(wildcard lab/experiments/*.toml))))
 
@@ -82,11 +85,14 @@ lint: setup
 	$(IN) ruff format --check $(PY_DIRS)
 	$(IN) python3 -m mypy --strict --config-file lab/pyproject.toml -p setup
 	cd lab && PYTHONPATH=.. $(IN) python3 -m mypy --strict
+	@if timeout 20 git ls-remote --quiet $(ADVISORIES) HEAD >/dev/null 2>&1; then $(MAKE) audit; \
+	  else echo "lint: dependencies not compared with advisories: $(ADVISORIES) cannot be reached"; fi
 
-# Crates with known vulnerabilities: CONTRIBUTING.md, Dependencies.
+# Crates and Python packages with known vulnerabilities: CONTRIBUTING.md, Dependencies.
 audit: setup
 	$(PYTHON) -m setup audit
-	$(IN) $${HEDDLE_CACHE:-~/.cache/heddle}/audit/bin/cargo-audit audit $(AUDIT)
+	set -e; for lock in $(CARGO_LOCKS); do $(IN) $(AUDITORS)/cargo-audit audit -f $$lock $(CARGO_AUDIT); done
+	$(IN) $(AUDITORS)/pip-audit --require-hashes --disable-pip -r lab/requirements.txt $(PIP_AUDIT)
 
 fmt: setup
 	$(IN) cargo fmt --all

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from .. import crates
+from .. import cache, crates, virtualenv
 from ..context import Context
 
 
 def run(context: Context) -> None:
-    """Build cargo-audit, unless it is there; link it as audit/bin/cargo-audit."""
-    crates.provide(context, context.pins.audit, context.paths.audit)
+    """Build cargo-audit and install pip-audit, unless they are there; link them in audit/bin."""
+    paths = context.paths
+    crates.provide(context, context.pins.audit, paths.audit)
+    locked = paths.root / "setup" / "audit.txt"
+    environment = virtualenv.provide(context, paths.audit / "venv", locked.read_text())
+    cache.point(paths.audit / "bin" / "pip-audit", environment / "bin" / "pip-audit")
