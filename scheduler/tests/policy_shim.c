@@ -65,6 +65,9 @@ EXPORT(u64, frame_offset, (u64 clock, u64 offset, u64 other, u64 drift),
 EXPORT(bool, keeps_running, (u64 prev, u64 head), (prev, head))
 EXPORT(bool, worth_exchanging, (u64 prev, u64 waiter, u64 threshold),
        (prev, waiter, threshold))
+EXPORT(bool, left_to_finish,
+       (const struct contender *wakee, const struct contender *curr),
+       (wakee, curr))
 EXPORT(bool, wakeup_preempts,
        (const struct contender *wakee, const struct contender *curr, u64 gran),
        (wakee, curr, gran))

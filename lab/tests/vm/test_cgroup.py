@@ -208,7 +208,8 @@ def test_groups_come_and_go(boot: Boot, tmp_path: Path, record_property: Record)
         [Hogs("a", 2), Hogs("b", 3)],
         {"a": 0.25, "b": 0.75},
         {"a": 100, "b": 300},
-        windows=CHURN_BATCHES // 2,
+        windows=CHURN_BATCHES // 5,
+        window_ms=2 * WINDOW_MS,
     )
     [*start, wait_a, wait_b] = contest.steps()
     script = CHURN.format(batches=CHURN_BATCHES, groups=200)

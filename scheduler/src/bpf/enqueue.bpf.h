@@ -59,7 +59,6 @@ static __always_inline bool enqueue_wakee(struct task_struct *p,
 		.vt = curr_vt_at(cpu, c, now),
 		.inv = c->curr_inv,
 		.idle = c->curr_idle,
-		.ending = curr_is_ending(p, cpu, c, now),
 	};
 	struct contender wakee = {
 		.inv = who->inv,
@@ -75,7 +74,9 @@ static __always_inline bool enqueue_wakee(struct task_struct *p,
 	 * before it lets go, and past the queue nobody could pull them.
 	 */
 	if (c->running && !c->local_pending &&
-	    wakeup_preempts(&wakee, &curr, wakeup_granularity_ns)) {
+	    wakeup_preempts(&wakee, &curr, wakeup_granularity_ns) &&
+	    !(left_to_finish(&wakee, &curr) &&
+	      curr_is_ending(p, cpu, c, now))) {
 		c->local_pending = true;
 		insert_local(p, SCX_DSQ_LOCAL, cpu, *vt,
 			     enq_flags | SCX_ENQ_PREEMPT);

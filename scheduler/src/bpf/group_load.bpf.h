@@ -40,12 +40,18 @@ static __always_inline bool is_counted(const struct task_struct *p)
 	return !(p->scx.dsq_vtime & KEY_UNCOUNTED);
 }
 
-/* A task of @cpu adds @weight to the load of the group in slot @id. */
-static __always_inline void load_add(u32 cpu, u32 id, u64 weight)
+/* A task of @cpu adds @weight to the load of @g. */
+static __always_inline void group_add_load(struct group *g, u32 cpu, u64 weight)
 {
 	u32 stripe = cpu / STRIPE_CPUS % GROUP_STRIPES;
 
-	__sync_fetch_and_add(&group_at(id)->stripes[stripe].load, weight);
+	__sync_fetch_and_add(&g->stripes[stripe].load, weight);
+}
+
+/* The same by the slot that the group is in. */
+static __always_inline void load_add(u32 cpu, u32 id, u64 weight)
+{
+	group_add_load(group_at(id), cpu, weight);
 }
 
 /* ops.enable, ops.cgroup_move: the slot of @p's group may have been another's. */
@@ -69,13 +75,16 @@ static __always_inline bool load_in_debt(const struct task_struct *p, u64 load)
 static __always_inline void load_join(u32 cpu, struct task_struct *p,
 				      const struct standing *who)
 {
+	struct group *g;
+
 	if (!cgroup_flat || is_counted(p))
 		return;
+	g = group_at(who->group);
 	if (who->group <= ROOT_GROUP ||
 	    !load_in_debt(p, debt_load(who->group, who->weight)))
-		load_add(cpu, who->group, who->weight);
+		group_add_load(g, cpu, who->weight);
 	p->scx.dsq_vtime &= ~KEY_UNCOUNTED;
-	if (!group_at(who->group)->serial)
+	if (!g->serial)
 		group_activate(p->sched_task_group);
 }
 
@@ -99,12 +108,12 @@ static __always_inline void load_end(u32 cpu, u64 load)
 static __always_inline void load_sleep(u32 cpu, struct task_struct *p)
 {
 	struct cpu_ctx *c = cpu_ctx(cpu);
-	u64 vt = vt_of_key(p->scx.dsq_vtime), load;
+	u64 key = p->scx.dsq_vtime, vt = vt_of_key(key), load;
 
 	if (!cgroup_flat)
 		return;
-	p->scx.dsq_vtime |= KEY_UNCOUNTED;
-	if (!vt_before(c->clock, vt) || c->curr_group <= ROOT_GROUP ||
+	p->scx.dsq_vtime = key | KEY_UNCOUNTED;
+	if (c->curr_group <= ROOT_GROUP || !vt_before(c->clock, vt) ||
 	    p->flags & PF_EXITING || c->offline) {
 		load_add(cpu, c->curr_group, -(u64)c->curr_weight);
 		return;

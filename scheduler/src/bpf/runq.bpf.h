@@ -111,7 +111,9 @@ static __always_inline u64 wakee_vt(const struct task_struct *p,
 {
 	u64 key = p->scx.dsq_vtime, clock = c->clock, others;
 	u64 slice_vt = vt_delta(slice_ns, who->inv);
-	u64 credit_vt = vt_delta(slice_ns, who->credit_inv);
+	u64 credit_vt = who->credit_inv == who->inv
+				? slice_vt
+				: vt_delta(slice_ns, who->credit_inv);
 	u64 credit = lag_credit(vt_of_key(key), cpu_ctx(cpu_of_key(key))->clock,
 				credit_vt);
 	u64 vt;

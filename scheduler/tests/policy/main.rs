@@ -47,7 +47,6 @@ struct Contender {
     inv: u64,
     idle: bool,
     batch: bool,
-    ending: bool,
 }
 
 mod c {
@@ -84,6 +83,7 @@ mod c {
         pub safe fn shim_frame_offset(clock: u64, offset: u64, other: u64, drift: u64) -> u64;
         pub safe fn shim_keeps_running(prev: u64, head: u64) -> bool;
         pub safe fn shim_worth_exchanging(prev: u64, waiter: u64, threshold: u64) -> bool;
+        pub safe fn shim_left_to_finish(wakee: &Contender, curr: &Contender) -> bool;
         pub safe fn shim_wakeup_preempts(wakee: &Contender, curr: &Contender, gran: u64) -> bool;
     }
 }
@@ -129,20 +129,14 @@ fn any_ns() -> impl Strategy<Value = u64> {
 }
 
 fn contender() -> impl Strategy<Value = Contender> {
-    (
-        any_vt(),
-        any_inv(),
-        any::<bool>(),
-        any::<bool>(),
-        any::<bool>(),
-    )
-        .prop_map(|(vt, inv, idle, batch, ending)| Contender {
+    (any_vt(), any_inv(), any::<bool>(), any::<bool>()).prop_map(|(vt, inv, idle, batch)| {
+        Contender {
             vt,
             inv,
             idle,
             batch: batch && !idle,
-            ending,
-        })
+        }
+    })
 }
 
 /// Signed distance from `b` to `a` around the wrap.

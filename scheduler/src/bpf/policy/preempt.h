@@ -14,7 +14,6 @@ struct contender {
 	u64 inv; /* inverse weight */
 	bool idle; /* SCHED_IDLE */
 	bool batch; /* SCHED_BATCH */
-	bool ending; /* it runs, and by all signs not for much longer */
 };
 
 /*
@@ -24,10 +23,6 @@ struct contender {
  * weights: the virtual time of a heavy @curr passes slowly, so it takes longer
  * to fall due, and the threshold itself is the granularity in the virtual time
  * of the wakee, so a heavy wakee needs a small gap and a light one a large.
- *
- * Where @curr is ending, the wakee is soon served as it is. Preempted, @curr would
- * wait for a whole run of the wakee, its request half done and its locks held; so
- * only a heavier wakee may do that, which is owed more than to come after it.
  */
 static inline bool wakeup_preempts(const struct contender *wakee,
 				   const struct contender *curr, u64 gran_ns)
@@ -36,9 +31,19 @@ static inline bool wakeup_preempts(const struct contender *wakee,
 		return curr->idle;
 	if (wakee->batch || wakee->idle)
 		return false;
-	if (curr->ending && wakee->inv >= curr->inv)
-		return false;
 	return vt_before(wakee->vt + vt_delta(gran_ns, wakee->inv), curr->vt);
+}
+
+/*
+ * Is @curr, which by all signs will run for not much longer, left to finish before
+ * @wakee, which would preempt it? That one is soon served as it is. Preempted, @curr
+ * would wait for a whole run of it, its request half done and its locks held; so
+ * only a heavier wakee may do that, which is owed more than to come after.
+ */
+static inline bool left_to_finish(const struct contender *wakee,
+				  const struct contender *curr)
+{
+	return curr->idle == wakee->idle && wakee->inv >= curr->inv;
 }
 
 /*
