@@ -66,10 +66,7 @@ struct cpu_ctx {
 	u64 relief_ns; /* scx_bpf_now() */
 	u64 relief_jiffies;
 
-	/*
-	 * Whom a task here woke last, if it said that it would sleep next, or 0.
-	 * Written by placement, read as that wakee is queued.
-	 */
+	/* Whom a task here woke last, if it said that it would sleep next, or 0. */
 	s32 sync_wakee;
 
 	u8 slices_alone; /* slices granted while nobody waited here */

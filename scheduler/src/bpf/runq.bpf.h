@@ -111,6 +111,7 @@ static __always_inline u64 wakee_vt(const struct task_struct *p,
 {
 	u64 key = p->scx.dsq_vtime, clock = c->clock, others;
 	u64 slice_vt = vt_delta(slice_ns, who->inv);
+	/* The same for nearly all. */
 	u64 credit_vt = who->credit_inv == who->inv
 				? slice_vt
 				: vt_delta(slice_ns, who->credit_inv);
