@@ -202,6 +202,7 @@ PINNED = {"normal": "other", "nice": "other", "idle": "idle"}
 """hogs pinned to one CPU, by name -> policy; the second is of nice 19"""
 
 
+@pytest.mark.stress
 def test_mixed_stress_stalls_nobody(boot: Boot, tmp_path: Path) -> None:
     """All at once: forks, messages, groups with weights and limits, a CPU that comes and goes, hogs of least weight."""
     machine = tmp_path / "mixed.toml"
@@ -262,8 +263,9 @@ done
 LEAK_KB = 16_384
 """of the memory that is free in the end; the first loads fill caches"""
 
-FREED_MS = 4000
-"""The maps of a program, 19 MB, are freed some time after it has ended: on 6.18, now and then, after a second."""
+FREED_MS = 20_000
+"""The maps of a program, 19 MB, are freed some time after it has ended: on 6.18, now and then, after a second, on 6.12
+after more than four."""
 
 
 @pytest.mark.stress
