@@ -155,14 +155,15 @@ def test_many_groups_and_many_threads(boot: Boot, tmp_path: Path) -> None:
     use = f"for i in $(seq 1 {max(1, GROUPS // 100)} {GROUPS}); do echo $$ > /sys/fs/cgroup/many$i/cgroup.procs; done"
     results = boot(
         [
-            shell("groups", f"cd /sys/fs/cgroup && {fill}"),
+            shell("groups", f"cd /sys/fs/cgroup && {fill}", timeout_ns=HOUR_NS),
             shell("tasks", use),
             *(write(f"/proc/sys/{path}", str(value)) for path, value in ROOM.items()),
-            shell("crowd", CROWD),
+            shell("crowd", CROWD, timeout_ns=HOUR_NS),
             read("state", STATE),
         ],
         machine=str(machine),
         sched=HEDDLE,
+        timeout_ns=HOUR_NS,
         wall_timeout_s=3600 if STRESS else 600,
     )
     assert_scheduling(results)
