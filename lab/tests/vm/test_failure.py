@@ -17,6 +17,7 @@ from tests.vm.test_core import HEDDLE, MS, PROGRAM, STATE, STRESSED, cpu_ns, rea
 RESTARTS = 1000 if STRESS else 3
 GROUPS = 10_000 if STRESS else 100
 THREADS = 50_000 if STRESS else 200
+MEMORY_MIB = 6144 if STRESS else 1024
 MIXED_S = 600 if STRESS else 10
 
 SECOND_NS = 1000 * MS
@@ -150,7 +151,7 @@ tr '{{' '\\n' < /tmp/crowd.json | grep -c cpu_ns
 def test_many_groups_and_many_threads(boot: Boot, tmp_path: Path) -> None:
     """A shell that visits groups, under stress more than there are slots for; then a crowd, which wakes all at once."""
     machine = tmp_path / "roomy.toml"
-    machine.write_text(STRESSED.replace("memory_mib = 1024", "memory_mib = 6144"))
+    machine.write_text(STRESSED.replace("memory_mib = 1024", f"memory_mib = {MEMORY_MIB}"))
     fill = f"echo +cpu > cgroup.subtree_control && for i in $(seq {GROUPS}); do mkdir many$i || exit; done"
     use = f"for i in $(seq 1 {max(1, GROUPS // 100)} {GROUPS}); do echo $$ > /sys/fs/cgroup/many$i/cgroup.procs; done"
     results = boot(
@@ -199,8 +200,8 @@ while [ $SECONDS -lt {MIXED_S} ]; do
 done
 """
 
-PINNED = {"normal": "other", "nice": "other", "idle": "idle"}
-"""hogs pinned to one CPU, by name -> policy; the second is of nice 19"""
+PINNED = ["--threads", "3", "--policy", "other,other,idle", "--nice", "0,19,0", "--cpus", "1"]
+"""hogs of which two may have next to nothing"""
 
 
 @pytest.mark.stress
@@ -210,12 +211,11 @@ def test_mixed_stress_stalls_nobody(boot: Boot, tmp_path: Path) -> None:
     machine.write_text(MIXED)
     stressors = ["stress-ng", "--with", MIXED_STRESSORS.replace(" ", ","), "--all", "1", "--timeout", f"{MIXED_S}s"]
     stressors += ["--temp-path", "/tmp", "--oomable"]  # noqa: S108 (nobody else is in the guest)
-    pinned = ["--threads", str(len(PINNED)), "--policy", ",".join(PINNED.values()), "--nice", "0,19,0", "--cpus", "1"]
     limit = {"timeout_ns": 2 * MIXED_S * SECOND_NS}
     results = boot(
         [
             Step(name="controllers", action=CgroupSet(cgroup="any", file="cpu.weight", value="100")),
-            spin("hogs", *pinned, for_ms=MIXED_S * 1000, background=True, **limit),
+            spin("hogs", *PINNED, for_ms=MIXED_S * 1000, background=True, **limit),
             shell("groups", CHURN, background=True, **limit),
             shell("cpus", COME_AND_GO, background=True, **limit),
             Step(name="stressors", argv=stressors, uid=1000, **limit),
