@@ -22,3 +22,17 @@ def schbench(name: str, load: float, cpus: int, requests: int = 600, **fields: A
     argv += ["--request-insns", "200000", "--think-us", "100", "--requests", str(requests)]
     argv += ["--message-threads", str(-(-cpus // CPUS_PER_WAKER))]
     return Step(name=name, argv=argv, **fields)
+
+
+def stress_ng(name: str, stressors: str, seconds: int, **fields: Any) -> Step:
+    """Return a step of stress-ng, one process or pair of each stressor at once; it needs the layer `stress`.
+
+    Args:
+        name: of the step.
+        stressors: their names, with blanks between.
+        seconds: for how long, virtual time.
+        fields: more of the step.
+    """
+    argv = ["stress-ng", "--with", stressors.replace(" ", ","), "--all", "1", "--timeout", f"{seconds}s"]
+    argv += ["--temp-path", "/tmp", "--oomable"]  # noqa: S108 (nobody else is in the guest)
+    return Step(name=name, argv=argv, **fields)

@@ -23,6 +23,7 @@ from heddle_lab.job import (
 )
 from heddle_lab.results import Results
 from tests.conftest import Boot, Record
+from tests.vm.loads import stress_ng
 
 HEDDLE = "scx_heddle"
 PROGRAM = "/usr/local/bin/scx_heddle"
@@ -194,10 +195,8 @@ clock = { speed = 25 }
 
 
 def stress(batch: str) -> Step:
-    argv = ["stress-ng", "--with", STRESSORS[batch].replace(" ", ","), "--all", "1", "--timeout", "1s"]
     user = 1000 if batch == "forks" else 0  # exec and spawn refuse to run as root
-    argv += ["--temp-path", "/tmp", "--oomable"]  # noqa: S108 (nobody else is in the guest)
-    return Step(name=batch, argv=argv, uid=user)
+    return stress_ng(batch, STRESSORS[batch], seconds=1, uid=user)
 
 
 def test_survives_the_scheduler_class_of_stressors(boot: Boot, tmp_path: Path) -> None:

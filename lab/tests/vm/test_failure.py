@@ -12,6 +12,7 @@ from heddle_lab.job import CgroupSet, KillStep, SchedulerCommand, SchedulerStart
 from heddle_lab.results import Results
 from tests.conftest import Boot
 from tests.vm.counting import STRESS
+from tests.vm.loads import stress_ng
 from tests.vm.test_core import HEDDLE, MS, PROGRAM, STATE, STRESSED, cpu_ns, read, sleep, spin, wait, write
 
 RESTARTS = 1000 if STRESS else 3
@@ -19,6 +20,7 @@ GROUPS = 10_000 if STRESS else 100
 THREADS = 50_000 if STRESS else 200
 MEMORY_MIB = 6144 if STRESS else 1024
 MIXED_S = 600 if STRESS else 10
+WALL_TIMEOUT_S = 3600 if STRESS else 600
 
 SECOND_NS = 1000 * MS
 HOUR_NS = 3600 * SECOND_NS
@@ -165,7 +167,7 @@ def test_many_groups_and_many_threads(boot: Boot, tmp_path: Path) -> None:
         machine=str(machine),
         sched=HEDDLE,
         timeout_ns=HOUR_NS,
-        wall_timeout_s=3600 if STRESS else 600,
+        wall_timeout_s=WALL_TIMEOUT_S,
     )
     assert_scheduling(results)
     assert int(results.step("crowd").stdout) == THREADS
@@ -209,8 +211,6 @@ def test_mixed_stress_stalls_nobody(boot: Boot, tmp_path: Path) -> None:
     """All at once: forks, messages, groups with weights and limits, a CPU that comes and goes, hogs of least weight."""
     machine = tmp_path / "mixed.toml"
     machine.write_text(MIXED)
-    stressors = ["stress-ng", "--with", MIXED_STRESSORS.replace(" ", ","), "--all", "1", "--timeout", f"{MIXED_S}s"]
-    stressors += ["--temp-path", "/tmp", "--oomable"]  # noqa: S108 (nobody else is in the guest)
     limit = {"timeout_ns": 2 * MIXED_S * SECOND_NS}
     results = boot(
         [
@@ -218,7 +218,7 @@ def test_mixed_stress_stalls_nobody(boot: Boot, tmp_path: Path) -> None:
             spin("hogs", *PINNED, for_ms=MIXED_S * 1000, background=True, **limit),
             shell("groups", CHURN, background=True, **limit),
             shell("cpus", COME_AND_GO, background=True, **limit),
-            Step(name="stressors", argv=stressors, uid=1000, **limit),
+            stress_ng("stressors", MIXED_STRESSORS, MIXED_S, uid=1000, **limit),
             *(wait(name) for name in ("hogs", "groups", "cpus")),
             read("state", STATE),
         ],
@@ -226,7 +226,7 @@ def test_mixed_stress_stalls_nobody(boot: Boot, tmp_path: Path) -> None:
         sched=HEDDLE,
         layers=["stress"],
         timeout_ns=(2 * MIXED_S + 120) * SECOND_NS,
-        wall_timeout_s=3600 if STRESS else 600,
+        wall_timeout_s=WALL_TIMEOUT_S,
     )
     assert_scheduling(results)
     assert min(cpu_ns(results, "hogs")) > 0
@@ -287,7 +287,7 @@ def test_restarts_lose_no_task_and_no_memory(boot: Boot, machine: str) -> None:
         machine=machine,
         sched=HEDDLE,
         timeout_ns=HOUR_NS,
-        wall_timeout_s=3600 if STRESS else 600,
+        wall_timeout_s=WALL_TIMEOUT_S,
     ).check()
     assert int(results.step("alive").stdout) >= 2
 
