@@ -16,6 +16,7 @@ pytestmark = pytest.mark.vm
 
 POLICIES = ("mask", "tick-mask", "scan", "builtin")
 MACHINE, CPUS, CORES, LLC_CPUS = "smp-16-2llc", 16, 8, 8
+HYBRID = "alderlake-8p8e"
 SOCKETS, SOCKETS_CPUS, SOCKET_CPUS = "xeon-4s-192", 192, 48
 
 
@@ -173,6 +174,24 @@ def test_a_brief_waker_hands_over_its_cpu_once_no_core_idles(boot: Boot) -> None
     assert handed_over["empty"] < 0.02, handed_over
     throughput = {name: json.loads(results.step(name).stdout)["throughput"] for name in ("full", "off")}
     assert throughput["full"] > 1.1 * throughput["off"], throughput
+
+
+def test_where_cpus_differ_pairs_stay_together_unless_most_cores_idle(boot: Boot) -> None:
+    """Twelve pairs on sixteen cores would chase each other over all of them; two pairs have two fast cores each."""
+    parts = {
+        name: counted(
+            name,
+            options,
+            [Step(name=name, argv=["heddle-load", "pingpong", "--pairs", str(pairs), "--count", "300"])],
+        )
+        for name, options, pairs in (("many", [], 12), ("off", ["--wake-sync-us", "0"], 12), ("few", [], 2))
+    }
+    results = boot([step for part in parts.values() for step in part], machine=HYBRID, sched=HEDDLE).check()
+    handed_over = {name: counters(results, name)["handed_over"] for name in parts}
+    assert handed_over["many"] > 12 * 300, handed_over
+    assert handed_over["few"] < 0.02 * 2 * 2 * 300, handed_over
+    throughput = {name: json.loads(results.step(name).stdout)["throughput"] for name in ("many", "off")}
+    assert throughput["many"] > 1.1 * throughput["off"], throughput
 
 
 def test_when_all_is_quiet_the_mask_is_the_set_of_idle_cpus(boot: Boot) -> None:

@@ -209,23 +209,21 @@ static __always_inline u32 idle_cores_of(u32 word)
 }
 
 /*
- * Does a core idle as far as a wakee of @cpu may go? Not known without the bits.
- * Global, as it loops.
+ * As far as a wakee of @cpu may go, does a core idle, or do @most? Known by the
+ * bits only. Global, as it loops.
  */
-__noinline bool core_idles_in_reach(u32 cpu)
+__noinline bool cores_idle_in_reach(u32 cpu, bool most)
 {
 	const volatile struct cpu_place *at = place_of(cpu);
 	u32 first = sis_node ? at->node_first : at->llc_first;
 	u32 end = sis_node ? at->node_end : at->llc_end;
-	u32 word;
+	u32 idle = 0, cores = 0, word;
 
-	if (!idle_has_mask())
-		return true;
 	bpf_for(word, first, end) {
-		if (idle_cores_of(word))
-			return true;
+		idle += idle_cores_of(word);
+		cores += __builtin_popcountll(word_layout_of(word)->core_starts);
 	}
-	return false;
+	return most ? 2 * idle > cores : idle;
 }
 
 /* The CPUs of @word that seem to idle, or to run SCHED_IDLE tasks only. */

@@ -80,14 +80,29 @@ static __always_inline void place_directly(struct task_struct *p, s32 cpu,
 }
 
 /*
- * ops.select_cpu: not called for tasks that may run on one CPU only.
+ * Is @p better off elsewhere than on @cpu, which its brief waker is about to leave?
  *
- * While a core idles near, the wakee of a brief waker gets going sooner there.
- * Beyond that another CPU is at best the thread of a busy core, and to wake it, to
- * idle here and to do the same on the way back costs the machine more than the
- * little that the two would run at the same time. EEVDF does not look for an idle
- * CPU then either (SIS_UTIL), for whoever wakes.
+ * While a core idles near, it gets going sooner there. Beyond that another CPU is at
+ * best the thread of a busy core, and to wake it, to idle here and to do the same on
+ * the way back costs the machine more than the little that the two would run at the
+ * same time. EEVDF does not look for an idle CPU then either (SIS_UTIL), for whoever
+ * wakes.
+ *
+ * Where CPUs differ, wakees do not come back to their own but go to the best that
+ * idles. Pairs that have less than two cores each, which is so unless most cores
+ * idle, then chase each other over all of them, with cold caches. So a pair stays
+ * together, on a place that is as good as any that idles.
  */
+static __always_inline bool better_beside_waker(const struct task_struct *p,
+						u32 cpu)
+{
+	if (!idle_has_mask())
+		return true;
+	return cores_idle_in_reach(cpu, cpus_differ) ||
+	       (cpus_differ && asym_better_idles(p, cpu));
+}
+
+/* ops.select_cpu: not called for tasks that may run on one CPU only. */
 static __always_inline s32 place_wakee(struct task_struct *p, s32 prev_cpu,
 				       u64 wake_flags)
 {
@@ -99,7 +114,7 @@ static __always_inline s32 place_wakee(struct task_struct *p, s32 prev_cpu,
 		return prev_cpu;
 	hands_over = sync && waker_hands_over(p, this_cpu, prev_cpu);
 	if (hands_over && waker_is_brief(this_cpu) &&
-	    !core_idles_in_reach(this_cpu)) {
+	    !better_beside_waker(p, this_cpu)) {
 		cpu_ctx(this_cpu)->local_pending = true;
 		place_directly(p, this_cpu, wake_flags);
 		count(handed_over);
