@@ -252,6 +252,14 @@ def test_a_client_that_never_reads_holds_up_nobody(boot: Boot, machine: str) -> 
     assert len(results.step("other client").stdout.splitlines()) >= 3
 
 
+RAN = """
+load=$(pgrep -x heddle-load)
+for task in /proc/$load/task/*; do
+  [ "${task##*/}" = "$load" ] || cut -d ' ' -f 1 "$task/schedstat"
+done
+"""
+"""the time on a CPU of each thread but the first, which waits for the others"""
+
 RESTART = f"""
 for i in $(seq {RESTARTS}); do
   {PROGRAM} & loader=$!
@@ -271,17 +279,21 @@ after more than four."""
 
 @pytest.mark.stress
 def test_restarts_lose_no_task_and_no_memory(boot: Boot, machine: str) -> None:
+    """The tasks sleep most of the time, so that they change hands asleep as well as running."""
+    threads = ["--threads", "8", "--run-ms", "1", "--sleep-ms", "20"]
     results = boot(
         [
             Step(name="the job's own", action=SchedulerStop()),
-            spin("load", "--threads", "2", for_ms=HOUR_NS // MS, background=True, timeout_ns=HOUR_NS, expect_exit=None),
+            spin("load", *threads, for_ms=HOUR_NS // MS, background=True, timeout_ns=HOUR_NS, expect_exit=None),
             shell("warm up", RESTART.replace(f"seq {RESTARTS}", "seq 1")),
             sleep(FREED_MS, "freed before"),
             read("before", "/proc/meminfo"),
             shell("restarts", RESTART, timeout_ns=HOUR_NS),
             sleep(FREED_MS, "freed after"),
             read("after", "/proc/meminfo"),
-            shell("alive", "ls /proc/$(pgrep -x heddle-load)/task | wc -l"),
+            shell("ran before", RAN),
+            sleep(200, "all run"),
+            shell("ran after", RAN),
             Step(name="end", action=KillStep(step="load")),
         ],
         machine=machine,
@@ -289,7 +301,9 @@ def test_restarts_lose_no_task_and_no_memory(boot: Boot, machine: str) -> None:
         timeout_ns=HOUR_NS,
         wall_timeout_s=WALL_TIMEOUT_S,
     ).check()
-    assert int(results.step("alive").stdout) >= 2
+    before, after = ([int(ns) for ns in results.step(f"ran {when}").stdout.split()] for when in ("before", "after"))
+    assert len(before) == 8
+    assert all(later > earlier for earlier, later in zip(before, after, strict=True)), (before, after)
 
     def available(step: str) -> int:
         [line] = [line for line in results.step(step).stdout.splitlines() if line.startswith("MemAvailable:")]

@@ -221,7 +221,8 @@ __noinline bool cores_idle_in_reach(u32 cpu, bool most)
 
 	bpf_for(word, first, end) {
 		idle += idle_cores_of(word);
-		cores += __builtin_popcountll(word_layout_of(word)->core_starts);
+		cores +=
+			__builtin_popcountll(word_layout_of(word)->core_starts);
 	}
 	return most ? 2 * idle > cores : idle;
 }
