@@ -46,15 +46,14 @@ static __always_inline bool curr_is_ending(const struct task_struct *p, u32 cpu,
 }
 
 /*
- * A wakee for which select_cpu found no idle CPU, or that is pinned. True if it
- * got on to its CPU past the queue; else @vt is where it joins the queue.
+ * A wakee, at @now, for which select_cpu found no idle CPU, or that is pinned. True
+ * if it got on to its CPU past the queue; else @vt is where it joins the queue.
  */
 static __always_inline bool enqueue_wakee(struct task_struct *p,
 					  const struct standing *who, u32 cpu,
-					  struct cpu_ctx *c, u64 *vt,
+					  struct cpu_ctx *c, u64 now, u64 *vt,
 					  u64 enq_flags)
 {
-	u64 now = scx_bpf_now();
 	struct contender curr = {
 		.vt = curr_vt_at(cpu, c, now),
 		.inv = c->curr_inv,
@@ -176,7 +175,7 @@ static __always_inline void enqueue_task(struct task_struct *p, u64 enq_flags)
 	u32 last_cpu = cpu_of_key(p->scx.dsq_vtime);
 	bool wakeup = enq_flags & SCX_ENQ_WAKEUP;
 	struct standing who = standing_of(p);
-	u64 vt;
+	u64 vt, now;
 
 	load_join(cpu, p, &who);
 	if (bandwidth_park(p, enq_flags))
@@ -190,7 +189,8 @@ static __always_inline void enqueue_task(struct task_struct *p, u64 enq_flags)
 		return;
 	}
 	if (wakeup) {
-		if (enqueue_wakee(p, &who, cpu, c, &vt, enq_flags))
+		now = scx_bpf_now();
+		if (enqueue_wakee(p, &who, cpu, c, now, &vt, enq_flags))
 			return;
 	} else {
 		vt = waiter_vt(p, &who, cpu, c);
@@ -207,5 +207,5 @@ static __always_inline void enqueue_task(struct task_struct *p, u64 enq_flags)
 	}
 	runq_insert(p, &who, cpu, c, vt, enq_flags);
 	if (wakeup)
-		wakeq_offer(p, vt_key(vt, cpu), last_cpu);
+		wakeq_offer(p, vt_key(vt, cpu), last_cpu, now);
 }

@@ -296,32 +296,45 @@ static __always_inline u32 first_seat(u64 cpus, u32 word,
 }
 
 /*
- * Claim for @p a CPU such as is @sought in the words that are within @reach of
- * @near, but not nearer: in the order of the words, from that of @near on and
- * around. -ENOENT if there are no candidates at all, -EBUSY if there are, but
- * none to be had.
+ * Of @words, those with CPUs that idle, for all steps of a search at once: where no
+ * CPU idles, this is all of it. Without bits to go by, all of @words.
+ */
+__noinline u64 words_idling(u64 words)
+{
+	u64 idling = 0;
+
+	if (idle_policy == IDLE_SCAN)
+		return words;
+	while (words && can_loop) {
+		u32 word = __builtin_ctzll(words);
+
+		words &= words - 1;
+		if (word_read(word_in(idle_words, word)))
+			idling |= 1ULL << (word & 63);
+	}
+	return idling;
+}
+
+/*
+ * Claim for @p a CPU such as is @sought in one of @words: in their order, from that
+ * of @near on and around.
  */
 __noinline s32 claim_at(const struct task_struct *p __arg_trusted, u32 near,
-			enum reach reach, enum sought sought)
+			u64 words, enum sought sought)
 {
 	const volatile struct cpu_place *at = place_of(near);
-	u64 words = llc_words(at);
-	s32 cpu = -ENOENT;
+	s32 cpu = -EBUSY;
 
-	if (reach == REACH_NODE)
-		words ^= node_words(at);
-	else if (reach == REACH_MACHINE)
-		words = node_words(at) ^ all_words();
 	while (words && can_loop) {
 		u32 word = bit_from(words, at->word);
 		u64 cpus;
 
 		words &= ~(1ULL << (word & 63));
 		cpus = candidates_in(word, sought);
-		if (!cpus)
-			continue;
 		if (sought == SOUGHT_CORE)
 			cpus = cores_of(cpus, word, at);
+		if (!cpus)
+			continue;
 		cpu = claim_one_of(p, cpus, word, first_seat(cpus, word, at),
 				   sought);
 		if (cpu >= 0)
@@ -330,34 +343,49 @@ __noinline s32 claim_at(const struct task_struct *p __arg_trusted, u32 near,
 	return cpu;
 }
 
-/*
- * The same as near to @near as there is: in its LLC, in its node, anywhere,
- * beginning @from there, as far as @reach.
- */
-static __always_inline s32 claim_nearest(const struct task_struct *p, u32 near,
-					 enum reach from, enum reach reach,
-					 enum sought sought)
+/* The words within @reach of @cpu. */
+static __always_inline u64 words_within(u32 cpu, enum reach reach)
 {
-	s32 cpu = -ENOENT;
+	const volatile struct cpu_place *at = place_of(cpu);
+
+	switch (reach) {
+	case REACH_LLC:
+		return llc_words(at);
+	case REACH_NODE:
+		return node_words(at);
+	default:
+		return all_words();
+	}
+}
+
+/* The same as claim_at(), as near to @near as there is: in its LLC, its node, anywhere. */
+static __always_inline s32 claim_nearest(const struct task_struct *p, u32 near,
+					 u64 words, enum sought sought)
+{
+	s32 cpu = -EBUSY;
 	u32 step;
 
-	for (step = from; step <= reach && cpu < 0; step++) {
-		s32 found = claim_at(p, near, step, sought);
+	for (step = REACH_LLC; step <= REACH_MACHINE && cpu < 0; step++) {
+		u64 within = words & words_within(near, step);
 
-		if (found != -ENOENT)
-			cpu = found;
+		if (within)
+			cpu = claim_at(p, near, within, sought);
+		words ^= within;
 	}
 	return cpu;
 }
 
-/* Find and claim an idle CPU for @p: idle cores come before idle siblings. */
+/*
+ * Claim for @p an idle CPU of @words, which words_idling() has found: idle cores come
+ * before idle siblings.
+ */
 static __always_inline s32 claim_idle(const struct task_struct *p, u32 near,
-				      enum reach from, enum reach reach)
+				      u64 words)
 {
-	s32 cpu = claim_nearest(p, near, from, reach, SOUGHT_CORE);
+	s32 cpu = claim_nearest(p, near, words, SOUGHT_CORE);
 
-	if (cpu == -EBUSY && has_smt)
-		cpu = claim_nearest(p, near, from, reach, SOUGHT_CPU);
+	if (cpu < 0 && has_smt)
+		cpu = claim_nearest(p, near, words, SOUGHT_CPU);
 	if (cpu >= 0)
 		count(idle_claim);
 	return cpu;
@@ -379,29 +407,31 @@ static __always_inline bool waker_calls(u32 this_cpu, u32 near, u64 wake_flags)
 
 /*
  * A @p that runs briefly loses more by caches which it has to fill anew than by
- * sharing a core: an idle thread of its LLC comes before an idle core of
- * another, and @near, where it ran before, before all in its LLC. The latter
+ * sharing a core: of @words, an idle thread of its LLC comes before an idle core
+ * of another, and @near, where it ran before, before all in its LLC. The latter
  * not where CPUs differ: a better one is worth more than what L1 and L2 hold.
  */
 static __always_inline s32 claim_near(const struct task_struct *p, u32 near,
-				      u64 wake_flags)
+				      u64 words, u64 wake_flags)
 {
 	const volatile struct cpu_place *at = place_of(near);
 	u32 this_cpu = bpf_get_smp_processor_id();
 	s32 cpu;
 
 	if (waker_calls(this_cpu, near, wake_flags)) {
-		cpu = claim_idle(p, this_cpu, REACH_LLC, REACH_LLC);
+		cpu = claim_idle(p, this_cpu,
+				 words & words_within(this_cpu, REACH_LLC));
 		if (cpu >= 0)
 			return cpu;
 	}
-	if (!cpus_differ && idle_has_mask() &&
+	words &= llc_words(at);
+	if (words && !cpus_differ && idle_has_mask() &&
 	    claim_one_of(p, 1ULL << (at->bit & 63), at->word, at->bit,
 			 SOUGHT_CPU) >= 0) {
 		count(idle_claim);
 		return near;
 	}
-	return claim_idle(p, near, REACH_LLC, REACH_LLC);
+	return claim_idle(p, near, words);
 }
 
 /* A new task may start anywhere: nothing ties it to a CPU's caches yet. */
@@ -429,7 +459,7 @@ static __always_inline s32 claim_sched_idle(const struct task_struct *p,
 
 	if (!sched_idle_seen || task_is_idle_policy(p))
 		return -ENOENT;
-	cpu = claim_nearest(p, near, REACH_LLC, wake_reach(wake_flags),
+	cpu = claim_nearest(p, near, words_within(near, wake_reach(wake_flags)),
 			    SOUGHT_SCHED_IDLE);
 	if (cpu >= 0)
 		count(sched_idle_claim);
@@ -461,26 +491,32 @@ static __always_inline s32 claim_builtin(struct task_struct *p, s32 prev_cpu,
 static __always_inline s32 idle_for_wakee(struct task_struct *p, s32 prev_cpu,
 					  u64 wake_flags)
 {
-	enum reach from = REACH_LLC;
+	u64 words;
 	s32 cpu;
 
 	if (idle_is_builtin())
 		return claim_builtin(p, prev_cpu, wake_flags);
 	count(idle_search);
+	words = words_idling(words_within(prev_cpu, wake_reach(wake_flags)));
+	if (!words)
+		return -ENOENT;
 	if ((wake_flags & SCX_WAKE_TTWU) && !task_is_hog(p, wake_near_ns)) {
-		cpu = claim_near(p, prev_cpu, wake_flags);
+		cpu = claim_near(p, prev_cpu, words, wake_flags);
 		if (cpu >= 0)
 			return cpu;
-		from = REACH_NODE;
+		words &= ~words_within(prev_cpu, REACH_LLC);
 	}
-	return claim_idle(p, prev_cpu, from, wake_reach(wake_flags));
+	return claim_idle(p, prev_cpu, words);
 }
 
 /* Later than ops.select_cpu: the same for a @p that waits, or will, on @cpu. */
 static __always_inline s32 idle_for_waiter(const struct task_struct *p, s32 cpu,
 					   enum reach reach)
 {
+	u64 words;
+
 	if (idle_is_builtin())
 		return scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
-	return claim_idle(p, cpu, REACH_LLC, reach);
+	words = words_idling(words_within(cpu, reach));
+	return words ? claim_idle(p, cpu, words) : -ENOENT;
 }

@@ -37,11 +37,11 @@ static __always_inline struct ring *wakeq(u32 index)
 	return &wakeqs[index & (MAX_WAKEQS - 1)];
 }
 
-/* Refer to @p, a wakee that joins a queue with @key and ran last on @last_cpu. */
+/* Refer to @p, a wakee that joins a queue @now with @key and ran last on @last_cpu. */
 static __always_inline void wakeq_offer(const struct task_struct *p, u64 key,
-					u32 last_cpu)
+					u32 last_cpu, u64 now)
 {
-	struct ring_item item;
+	struct ring_item item = { .value = wake_ref(p->pid, key), .since = now };
 	u32 cpu = cpu_of_key(key);
 
 	if (!wakeq_enabled)
@@ -56,8 +56,6 @@ static __always_inline void wakeq_offer(const struct task_struct *p, u64 key,
 	case OFFER_OK:
 		break;
 	}
-	item.value = wake_ref(p->pid, key);
-	item.since = scx_bpf_now();
 	switch (ring_put(wakeq(place_of(cpu)->wakeq), item)) {
 	case RING_OK:
 		count(wakeq_offered);
