@@ -295,10 +295,7 @@ static __always_inline u32 first_seat(u64 cpus, u32 word,
 		       : own;
 }
 
-/*
- * Of @words, those with CPUs that idle, for all steps of a search at once: where no
- * CPU idles, this is all of it. Without bits to go by, all of @words.
- */
+/* Of @words, those with CPUs that idle. Without bits to go by, all. */
 __noinline u64 words_idling(u64 words)
 {
 	u64 idling = 0;
@@ -358,6 +355,19 @@ static __always_inline u64 words_within(u32 cpu, enum reach reach)
 	}
 }
 
+/*
+ * The words within @reach of @cpu that a search has to look at. Where no CPU idles,
+ * this is all of it: its steps would each find out anew.
+ */
+static __always_inline u64 words_to_search(u32 cpu, enum reach reach)
+{
+	u64 words = words_within(cpu, reach);
+
+	if (word_read(word_in(idle_words, place_of(cpu)->word)))
+		return words;
+	return words_idling(words);
+}
+
 /* The same as claim_at(), as near to @near as there is: in its LLC, its node, anywhere. */
 static __always_inline s32 claim_nearest(const struct task_struct *p, u32 near,
 					 u64 words, enum sought sought)
@@ -376,8 +386,7 @@ static __always_inline s32 claim_nearest(const struct task_struct *p, u32 near,
 }
 
 /*
- * Claim for @p an idle CPU of @words, which words_idling() has found: idle cores come
- * before idle siblings.
+ * Claim for @p an idle CPU of @words: idle cores come before idle siblings.
  */
 static __always_inline s32 claim_idle(const struct task_struct *p, u32 near,
 				      u64 words)
@@ -497,7 +506,7 @@ static __always_inline s32 idle_for_wakee(struct task_struct *p, s32 prev_cpu,
 	if (idle_is_builtin())
 		return claim_builtin(p, prev_cpu, wake_flags);
 	count(idle_search);
-	words = words_idling(words_within(prev_cpu, wake_reach(wake_flags)));
+	words = words_to_search(prev_cpu, wake_reach(wake_flags));
 	if (!words)
 		return -ENOENT;
 	if ((wake_flags & SCX_WAKE_TTWU) && !task_is_hog(p, wake_near_ns)) {
@@ -517,6 +526,6 @@ static __always_inline s32 idle_for_waiter(const struct task_struct *p, s32 cpu,
 
 	if (idle_is_builtin())
 		return scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
-	words = words_idling(words_within(cpu, reach));
+	words = words_to_search(cpu, reach);
 	return words ? claim_idle(p, cpu, words) : -ENOENT;
 }
