@@ -42,8 +42,12 @@ const volatile enum asym_rule asym_rule = ASYM_RULE_CORE;
 /* Moves that a CPU may take part in at once. */
 #define ASYM_BURST 8
 
+/* How often a CPU that goes idle looks for whom to help. */
+#define ASYM_LOOK_NS 500000ULL
+
 struct asym_cpu {
 	u64 moved_until; /* an interval on for each running task it gave or got */
+	u64 looked_ns; /* when it went idle and looked, by scx_bpf_now() */
 	u64 tick_ns; /* when the last tick was, by scx_bpf_now() */
 	u32 to; /* the claimed CPU that the running task goes to, + 1, or 0 */
 } __attribute__((aligned(CACHE_LINE)));
@@ -185,20 +189,16 @@ static __always_inline bool asym_ask_one_of(u64 cpus, u32 word, u32 cpu,
 	return false;
 }
 
-/* ops.update_idle: this CPU has gone idle. Never beyond its NUMA node. */
-__noinline int asym_help_others(u32 cpu)
+/* This CPU idles. Never beyond its NUMA node. Global, as it loops. */
+__noinline int asym_look(u32 cpu, u64 now)
 {
 	const volatile struct cpu_place *at = place_of(cpu);
-	bool sibling_busy;
-	u64 now, words;
+	bool sibling_busy = siblings_busy(at);
+	u64 words;
 
-	if (!asym_sees_busy())
-		return 0;
-	sibling_busy = siblings_busy(at);
 	/* Such a place is no better than any other then: spare the walk. */
 	if (!cpus_differ && sibling_busy)
 		return 0;
-	now = scx_bpf_now();
 	if (!asym_rested(cpu, now))
 		return 0;
 	for (words = node_words(at); words && can_loop; words &= words - 1) {
@@ -209,6 +209,24 @@ __noinline int asym_help_others(u32 cpu)
 			break;
 	}
 	return 0;
+}
+
+/*
+ * ops.update_idle: this CPU has gone idle. One that does so often will not idle for
+ * long, and each look would come before the next wakeup: if it stays idle for once,
+ * the tick of who would be better off here finds it.
+ */
+static __always_inline void asym_help_others(u32 cpu)
+{
+	u64 now;
+
+	if (!asym_sees_busy())
+		return;
+	now = scx_bpf_now();
+	if (ns_since(asym_cpu(cpu)->looked_ns, now) < ASYM_LOOK_NS)
+		return;
+	asym_cpu(cpu)->looked_ns = now;
+	asym_look(cpu, now);
 }
 
 /* Of @cpus of @word, those that may take part in a move. */

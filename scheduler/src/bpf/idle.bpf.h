@@ -198,33 +198,42 @@ static __always_inline u64 cores_of(u64 idle, u32 word,
 	return cores;
 }
 
-/* How many cores of @word idle, by the bits. */
-static __always_inline u32 idle_cores_of(u32 word)
+/* The cores of @word that idle, by the bits: one CPU of each. */
+static __always_inline u64 idle_cores_of(u32 word)
 {
 	const volatile struct word_layout *layout = word_layout_of(word);
 	u64 idle = word_read(word_in(idle_words, word));
 
-	return __builtin_popcountll(
-		whole_cores(idle, layout->core_starts, layout->core_ends));
+	return whole_cores(idle, layout->core_starts, layout->core_ends);
 }
 
-/*
- * As far as a wakee of @cpu may go, does a core idle, or do @most? Known by the
- * bits only. Global, as it loops.
- */
-__noinline bool cores_idle_in_reach(u32 cpu, bool most)
+/* Do most cores of @words idle, by the bits? */
+__noinline bool most_cores_idle(u64 words)
 {
-	const volatile struct cpu_place *at = place_of(cpu);
-	u32 first = sis_node ? at->node_first : at->llc_first;
-	u32 end = sis_node ? at->node_end : at->llc_end;
-	u32 idle = 0, cores = 0, word;
+	u32 idle = 0, cores = 0;
 
-	bpf_for(word, first, end) {
-		idle += idle_cores_of(word);
+	while (words && can_loop) {
+		u32 word = __builtin_ctzll(words);
+
+		words &= words - 1;
+		idle += __builtin_popcountll(idle_cores_of(word));
 		cores +=
 			__builtin_popcountll(word_layout_of(word)->core_starts);
 	}
-	return most ? 2 * idle > cores : idle;
+	return 2 * idle > cores;
+}
+
+/* Does a core of @words idle, by the bits? */
+__noinline bool core_idles_in(u64 words)
+{
+	while (words && can_loop) {
+		u32 word = __builtin_ctzll(words);
+
+		words &= words - 1;
+		if (idle_cores_of(word))
+			return true;
+	}
+	return false;
 }
 
 /* The CPUs of @word that seem to idle, or to run SCHED_IDLE tasks only. */

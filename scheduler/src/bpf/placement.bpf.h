@@ -96,10 +96,13 @@ static __always_inline void place_directly(struct task_struct *p, s32 cpu,
 static __always_inline bool better_beside_waker(const struct task_struct *p,
 						u32 cpu)
 {
+	u64 reach = words_within(cpu, wake_reach(0));
+
 	if (!idle_has_mask())
 		return true;
-	return cores_idle_in_reach(cpu, cpus_differ) ||
-	       (cpus_differ && asym_better_idles(p, cpu));
+	if (cpus_differ)
+		return most_cores_idle(reach) || asym_better_idles(p, cpu);
+	return idle_cores_of(place_of(cpu)->word) || core_idles_in(reach);
 }
 
 /* ops.select_cpu: not called for tasks that may run on one CPU only. */
