@@ -78,14 +78,6 @@ static __always_inline u64 slower_than(u32 word, u32 class)
 	return word_layout_of(word)->slower[class & (NR_CLASSES - 1)];
 }
 
-/* Are other threads of the core at @at busy? */
-static __always_inline bool siblings_busy(const volatile struct cpu_place *at)
-{
-	u64 idle = word_read(word_in(idle_words, at->word));
-
-	return at->core & ~(1ULL << (at->bit & 63)) & ~idle;
-}
-
 /* What kind of place a task gets that goes to the idle @cpu. */
 static __always_inline void asym_count_placement(u32 cpu)
 {

@@ -207,6 +207,14 @@ static __always_inline u64 idle_cores_of(u32 word)
 	return whole_cores(idle, layout->core_starts, layout->core_ends);
 }
 
+/* Are other threads of the core at @at busy? */
+static __always_inline bool siblings_busy(const volatile struct cpu_place *at)
+{
+	u64 idle = word_read(word_in(idle_words, at->word));
+
+	return at->core & ~(1ULL << (at->bit & 63)) & ~idle;
+}
+
 /* Do most cores of @words idle, by the bits? */
 __noinline bool most_cores_idle(u64 words)
 {
@@ -426,8 +434,9 @@ static __always_inline bool waker_calls(u32 this_cpu, u32 near, u64 wake_flags)
 /*
  * A @p that runs briefly loses more by caches which it has to fill anew than by
  * sharing a core: of @words, an idle thread of its LLC comes before an idle core
- * of another, and @near, where it ran before, before all in its LLC. The latter
- * not where CPUs differ: a better one is worth more than what L1 and L2 hold.
+ * of another, and @near, where it ran before, before all in its LLC. Where CPUs
+ * differ, a better one is worth more than what L1 and L2 hold: @near comes first
+ * there if none is better.
  */
 static __always_inline s32 claim_near(const struct task_struct *p, u32 near,
 				      u64 words, u64 wake_flags)
@@ -443,7 +452,8 @@ static __always_inline s32 claim_near(const struct task_struct *p, u32 near,
 			return cpu;
 	}
 	words &= llc_words(at);
-	if (words && !cpus_differ && idle_has_mask() &&
+	if (words && idle_has_mask() &&
+	    (!cpus_differ || (!at->class && !siblings_busy(at))) &&
 	    claim_one_of(p, 1ULL << (at->bit & 63), at->word, at->bit,
 			 SOUGHT_CPU) >= 0) {
 		count(idle_claim);
