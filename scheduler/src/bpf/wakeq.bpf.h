@@ -41,7 +41,8 @@ static __always_inline struct ring *wakeq(u32 index)
 static __always_inline void wakeq_offer(const struct task_struct *p, u64 key,
 					u32 last_cpu, u64 now)
 {
-	struct ring_item item = { .value = wake_ref(p->pid, key), .since = now };
+	struct ring_item item = { .value = wake_ref(p->pid, key),
+				  .since = now };
 	u32 cpu = cpu_of_key(key);
 
 	if (!wakeq_enabled)
