@@ -312,13 +312,11 @@ static __always_inline u32 first_seat(u64 cpus, u32 word,
 		       : own;
 }
 
-/* Of @words, those with CPUs that idle. Without bits to go by, all. */
+/* Of @words, those with CPUs that idle, by the bits. */
 __noinline u64 words_idling(u64 words)
 {
 	u64 idling = 0;
 
-	if (idle_policy == IDLE_SCAN)
-		return words;
 	while (words && can_loop) {
 		u32 word = __builtin_ctzll(words);
 
@@ -345,10 +343,10 @@ __noinline s32 claim_at(const struct task_struct *p __arg_trusted, u32 near,
 
 		words &= ~(1ULL << (word & 63));
 		cpus = candidates_in(word, sought);
-		if (sought == SOUGHT_CORE)
-			cpus = cores_of(cpus, word, at);
 		if (!cpus)
 			continue;
+		if (sought == SOUGHT_CORE)
+			cpus = cores_of(cpus, word, at);
 		cpu = claim_one_of(p, cpus, word, first_seat(cpus, word, at),
 				   sought);
 		if (cpu >= 0)
@@ -380,7 +378,8 @@ static __always_inline u64 words_to_search(u32 cpu, enum reach reach)
 {
 	u64 words = words_within(cpu, reach);
 
-	if (word_read(word_in(idle_words, place_of(cpu)->word)))
+	if (!idle_has_mask() ||
+	    word_read(word_in(idle_words, place_of(cpu)->word)))
 		return words;
 	return words_idling(words);
 }
