@@ -51,7 +51,7 @@ __noinline s64 room_in(u32 first, u32 end)
 	u32 cores = 0, word;
 
 	bpf_for(word, first, end)
-		cores += idle_cores_of(word);
+		cores += __builtin_popcountll(idle_cores_of(word));
 	return node_room(cores, starts_at(starts_in(first), scx_bpf_now()));
 }
 
