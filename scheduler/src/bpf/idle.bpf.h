@@ -329,13 +329,17 @@ __noinline u64 words_idling(u64 words)
 
 /*
  * Claim for @p a CPU such as is @sought in one of @words: in their order, from that
- * of @near on and around.
+ * of @near on and around. -ENOENT: none idles in any of them. -EBUSY: none of those
+ * that idle is such a one, or is to be had.
+ *
+ * The verifier of 6.18 gives up on this loop with its two conditions in the other
+ * order ("global subprog unexpected regs"), with --idle scan only.
  */
 __noinline s32 claim_at(const struct task_struct *p __arg_trusted, u32 near,
 			u64 words, enum sought sought)
 {
 	const volatile struct cpu_place *at = place_of(near);
-	s32 cpu = -EBUSY;
+	s32 cpu = -ENOENT;
 
 	while (words && can_loop) {
 		u32 word = bit_from(words, at->word);
@@ -388,17 +392,18 @@ static __always_inline u64 words_to_search(u32 cpu, enum reach reach)
 static __always_inline s32 claim_nearest(const struct task_struct *p, u32 near,
 					 u64 words, enum sought sought)
 {
-	s32 cpu = -EBUSY;
+	s32 found = -ENOENT;
 	u32 step;
 
-	for (step = REACH_LLC; step <= REACH_MACHINE && cpu < 0; step++) {
+	for (step = REACH_LLC; step <= REACH_MACHINE && found < 0; step++) {
 		u64 within = words & words_within(near, step);
+		s32 cpu = within ? claim_at(p, near, within, sought) : -ENOENT;
 
-		if (within)
-			cpu = claim_at(p, near, within, sought);
+		if (cpu != -ENOENT)
+			found = cpu;
 		words ^= within;
 	}
-	return cpu;
+	return found;
 }
 
 /*
@@ -409,7 +414,7 @@ static __always_inline s32 claim_idle(const struct task_struct *p, u32 near,
 {
 	s32 cpu = claim_nearest(p, near, words, SOUGHT_CORE);
 
-	if (cpu < 0 && has_smt)
+	if (cpu == -EBUSY && has_smt)
 		cpu = claim_nearest(p, near, words, SOUGHT_CPU);
 	if (cpu >= 0)
 		count(idle_claim);
