@@ -87,7 +87,7 @@ fn render(sample: &Sample) -> String {
     registry.register("build", "The scheduler's version", version);
     for (at, (name, text)) in Counters::ABOUT.iter().enumerate() {
         let family = Family::<Vec<(&str, String)>, Counter>::default();
-        for (llc, counters) in sample {
+        for (llc, counters) in &sample.llcs {
             let (_, value) = counters.entries()[at];
             family
                 .get_or_create(&vec![("llc", llc.to_string())])
@@ -102,6 +102,8 @@ fn render(sample: &Sample) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
 
     #[test]
@@ -110,7 +112,10 @@ mod tests {
             queued: 7,
             ..Default::default()
         };
-        let text = render(&Sample::from([(3, counters)]));
+        let text = render(&Sample {
+            llcs: BTreeMap::from([(3, counters)]),
+            ..Default::default()
+        });
         for (name, about) in Counters::ABOUT {
             assert!(
                 text.contains(&format!("# HELP heddle_{name} {about}")),

@@ -3,6 +3,7 @@
 //! Show the statistics of a running scx_heddle.
 
 use std::io::{IsTerminal, Write};
+use std::iter;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -13,9 +14,9 @@ use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyModifiers};
 use scx_stats::StatsClient;
 
 use crate::ranks::Asym;
-use crate::stats::{Counters, Llcs};
+use crate::stats::{Counters, Groups, Llcs};
 use crate::topology::Topology;
-use crate::usage::Usage;
+use crate::usage::{Tree, Usage};
 use crate::view::View;
 
 /// How often the view looks whether it should end.
@@ -78,12 +79,13 @@ fn show(
     shutdown: &Arc<AtomicBool>,
 ) -> Result<()> {
     let mut client = None;
-    let mut usage = Usage::read()?;
+    let mut tree = Tree::new(None);
+    let mut usage = Usage::read(&mut tree, iter::empty())?;
     let mut asked = Instant::now();
     while !shutdown.load(Ordering::Relaxed) {
         match counted(&mut client) {
             Ok(counted) => {
-                let now = Usage::read()?;
+                let now = Usage::read(&mut tree, counted.1.groups.keys().copied())?;
                 view.update(asked.elapsed(), counted, &usage, &now);
                 usage = now;
                 asked = Instant::now();
@@ -101,13 +103,16 @@ fn show(
 
 /// Ask the scheduler what it has counted since the last time; after a failure,
 /// which it may be restarting after, connect anew.
-fn counted(client: &mut Option<StatsClient>) -> Result<Llcs> {
+fn counted(client: &mut Option<StatsClient>) -> Result<(Llcs, Groups)> {
     let mut connected = match client.take() {
         Some(connected) => connected,
         None => StatsClient::new().connect(Some(PATIENCE.as_millis() as u64))?,
     };
-    let target = ("target".to_string(), "llc".to_string());
-    let counted = connected.request("stats", vec![target])?;
+    let target = |name: &str| vec![("target".to_string(), name.to_string())];
+    let counted = (
+        connected.request("stats", target("llc"))?,
+        connected.request("stats", target("group"))?,
+    );
     *client = Some(connected);
     Ok(counted)
 }

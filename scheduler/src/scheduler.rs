@@ -12,6 +12,8 @@ use anyhow::{Context, Result, bail};
 use crossbeam_channel::{Receiver, select};
 use libbpf_rs::skel::Skel;
 use libbpf_rs::{Link, OpenObject, ProgramInput};
+use nix::sys::time::TimeValLike;
+use nix::time::{ClockId, clock_getres};
 use scx_utils::compat;
 use scx_utils::compat::{
     SCX_OPS_ALLOW_QUEUED_WAKEUP, SCX_OPS_ENQ_LAST, SCX_OPS_KEEP_BUILTIN_IDLE,
@@ -27,7 +29,7 @@ use crate::options::{
     WakeQueue, WakeQueueSteal,
 };
 use crate::ranks::Asym;
-use crate::stats::{self, Counters, Sample};
+use crate::stats::{self, Counters, Sample, Throttled};
 use crate::topology::{CPUS_PER_WORD, MAX_CPUS, MAX_WORDS, NR_CLASSES, Topology};
 use crate::verifier;
 
@@ -170,8 +172,8 @@ impl<'object> Scheduler<'object> {
         }
     }
 
-    /// What each LLC's CPUs have counted. CPUs that came later than the program
-    /// count to none, until the kernel asks for a restart.
+    /// What each LLC's CPUs have counted, and each cgroup's pool. CPUs that came
+    /// later than the program count to none, until the kernel asks for a restart.
     fn sample(&self) -> Sample {
         let bss = self
             .skel
@@ -187,7 +189,20 @@ impl<'object> Scheduler<'object> {
             counters
         };
         let llcs = self.topology.llcs();
-        llcs.iter().map(|(&llc, cpus)| (llc, sum(cpus))).collect()
+        let pools = bss.pools.iter().filter(|pool| pool.cgroup_id != 0);
+        Sample {
+            llcs: llcs.iter().map(|(&llc, cpus)| (llc, sum(cpus))).collect(),
+            groups: pools
+                .map(|pool| (pool.cgroup_id, throttled(pool)))
+                .collect(),
+        }
+    }
+}
+
+fn throttled(pool: &types::pool) -> Throttled {
+    Throttled {
+        nr_throttled: pool.nr_throttled,
+        throttled_usec: pool.throttled_usec,
     }
 }
 
@@ -204,6 +219,10 @@ fn configure(open: &mut OpenBpfSkel<'_>, options: &Options) -> Result<()> {
         .rodata_data
         .as_mut()
         .context("the program has no .rodata")?;
+    // The coarse clocks advance with the ticks (clock_getres(2)).
+    let tick = clock_getres(ClockId::CLOCK_MONOTONIC_COARSE)
+        .context("cannot tell how long a tick lasts")?;
+    rodata.tick_ns = tick.num_nanoseconds() as u64;
     rodata.slice_ns = options.slice_us() * 1000;
     rodata.schedstat = options.schedstat;
     rodata.wake_near_ns = options.wake_near_us * 1000;

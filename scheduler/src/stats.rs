@@ -98,8 +98,8 @@ counters! {
     pull_miss,
     #[stat(desc = "Running tasks exchanged for one that was further behind elsewhere")]
     exchange,
-    #[stat(desc = "Idle CPUs woken from the tick for a task that still waited")]
-    rescue_kick,
+    #[stat(desc = "Time that tasks waited while a CPU idled that they may use, ns, by ticks, which wake that CPU (--runq percpu)")]
+    wasted_idle_ns,
     #[stat(desc = "Tasks run out of turn because they had waited for seconds")]
     relieved,
     #[stat(desc = "Wakeups that looked for an idle CPU (not by --idle builtin)")]
@@ -236,16 +236,48 @@ counters! {
     lock_slot_ns,
 }
 
-/// The counters of each LLC since the scheduler was attached, by the LLC's number.
-pub type Sample = BTreeMap<usize, Counters>;
+/// What a cgroup with a quota was throttled since the last report.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, Stats)]
+pub struct Throttled {
+    #[stat(desc = "Periods of cpu.max at whose end it was throttled")]
+    pub nr_throttled: u64,
+    #[stat(desc = "Time that it was throttled, us")]
+    pub throttled_usec: u64,
+}
 
-/// What was counted on the whole machine.
-pub fn total(sample: &Sample) -> Counters {
-    let mut total = Counters::default();
-    for counters in sample.values() {
-        total.add(counters);
+impl Throttled {
+    /// What was counted since `earlier`. A cgroup whose quota was lifted and set counts anew.
+    fn since(&self, earlier: &Self) -> Self {
+        let anew = self.nr_throttled < earlier.nr_throttled
+            || self.throttled_usec < earlier.throttled_usec;
+        if anew {
+            return *self;
+        }
+        Self {
+            nr_throttled: self.nr_throttled - earlier.nr_throttled,
+            throttled_usec: self.throttled_usec - earlier.throttled_usec,
+        }
     }
-    total
+}
+
+/// What was counted since the scheduler was attached.
+#[derive(Clone, Debug, Default)]
+pub struct Sample {
+    /// By the LLC's number.
+    pub llcs: BTreeMap<usize, Counters>,
+    /// Of the cgroups that have a quota, by their number in cgroupfs.
+    pub groups: BTreeMap<u64, Throttled>,
+}
+
+impl Sample {
+    /// What was counted on the whole machine.
+    pub fn total(&self) -> Counters {
+        let mut total = Counters::default();
+        for counters in self.llcs.values() {
+            total.add(counters);
+        }
+        total
+    }
 }
 
 /// Events since the last report, by LLC: the target `llc` of the socket.
@@ -259,10 +291,32 @@ impl Llcs {
     fn between(earlier: &Sample, now: &Sample) -> Self {
         let zero = Counters::default();
         let since = |(&llc, counters): (&usize, &Counters)| {
-            (llc, counters.since(earlier.get(&llc).unwrap_or(&zero)))
+            (llc, counters.since(earlier.llcs.get(&llc).unwrap_or(&zero)))
         };
         Self {
-            llcs: now.iter().map(since).collect(),
+            llcs: now.llcs.iter().map(since).collect(),
+        }
+    }
+}
+
+/// What was throttled since the last report: the target `group` of the socket.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, Stats)]
+pub struct Groups {
+    #[stat(desc = "Throttling of each cgroup with a quota, by its number (inode) in cgroupfs")]
+    pub groups: BTreeMap<u64, Throttled>,
+}
+
+impl Groups {
+    fn between(earlier: &Sample, now: &Sample) -> Self {
+        let zero = Throttled::default();
+        let since = |(&id, throttled): (&u64, &Throttled)| {
+            (
+                id,
+                throttled.since(earlier.groups.get(&id).unwrap_or(&zero)),
+            )
+        };
+        Self {
+            groups: now.groups.iter().map(since).collect(),
         }
     }
 }
@@ -271,8 +325,8 @@ impl Llcs {
 pub type Server = StatsServer<(), Sample>;
 
 /// Offer the counters on the scx_stats socket: the whole machine's as target
-/// `top`, each LLC's as target `llc`. Each client gets differences from its own
-/// last request on.
+/// `top`, each LLC's as target `llc`, each throttled cgroup's as target `group`.
+/// Each client gets differences from its own last request on.
 ///
 /// # Errors
 /// The socket cannot be made.
@@ -280,13 +334,19 @@ pub fn serve() -> Result<Server> {
     let data = StatsServerData::new()
         .add_meta(Counters::meta())
         .add_meta(Llcs::meta())
+        .add_meta(Throttled::meta())
+        .add_meta(Groups::meta())
         .add_ops(
             "top",
-            differences(|last, now| total(now).since(&total(last)).to_json()),
+            differences(|last, now| now.total().since(&last.total()).to_json()),
         )
         .add_ops(
             "llc",
             differences(|last, now| Llcs::between(last, now).to_json()),
+        )
+        .add_ops(
+            "group",
+            differences(|last, now| Groups::between(last, now).to_json()),
         );
     StatsServer::new(data).launch()
 }
@@ -358,10 +418,30 @@ mod tests {
             queued,
             ..Default::default()
         };
-        let earlier = Sample::from([(0, of(1)), (1, of(2))]);
-        let now = Sample::from([(0, of(11)), (1, of(5))]);
+        let sample = |first, second| Sample {
+            llcs: BTreeMap::from([(0, of(first)), (1, of(second))]),
+            ..Default::default()
+        };
+        let (earlier, now) = (sample(1, 2), sample(11, 5));
         let told = Llcs::between(&earlier, &now);
         assert_eq!((told.llcs[&0].queued, told.llcs[&1].queued), (10, 3));
-        assert_eq!(total(&now).since(&total(&earlier)).queued, 13);
+        assert_eq!(now.total().since(&earlier.total()).queued, 13);
+    }
+
+    #[test]
+    fn a_cgroup_that_counts_anew_is_told_of_from_zero() {
+        let of = |nr_throttled, throttled_usec| Throttled {
+            nr_throttled,
+            throttled_usec,
+        };
+        let sample = |groups: &[(u64, Throttled)]| Sample {
+            groups: groups.iter().copied().collect(),
+            ..Default::default()
+        };
+        let earlier = sample(&[(7, of(2, 500)), (8, of(9, 900)), (9, of(1, 1))]);
+        let now = sample(&[(6, of(1, 10)), (7, of(5, 800)), (8, of(1, 100))]);
+        let told = Groups::between(&earlier, &now).groups;
+        let expected = [(6, of(1, 10)), (7, of(3, 300)), (8, of(1, 100))];
+        assert_eq!(told, BTreeMap::from(expected));
     }
 }

@@ -12,7 +12,7 @@ use ratatui::symbols::bar;
 use ratatui::text::Line;
 use ratatui::widgets::{Block, Cell, Paragraph, Row, Table};
 
-use crate::stats::{Counters, Llcs};
+use crate::stats::{Counters, Groups, Llcs};
 use crate::usage::{Group, Usage};
 
 /// Intervals that a sparkline goes back.
@@ -26,7 +26,7 @@ const COUNTER_WIDTH: u16 = 28;
 
 /// What of an LLC is in its line: heading, and which counters it adds up.
 type Column = (&'static str, fn(&Counters) -> u64);
-const COLUMNS: [Column; 6] = [
+const COLUMNS: [Column; 5] = [
     ("to idle", |c| c.idle_direct + c.idle_late),
     ("queued", |c| c.queued),
     ("preempt", |c| c.preempt),
@@ -34,7 +34,6 @@ const COLUMNS: [Column; 6] = [
         c.pull_llc + c.pull_node + c.pull_far + c.wakeq_pulled + c.wakeq_stolen
     }),
     ("exchange", |c| c.exchange),
-    ("rescued", |c| c.rescue_kick),
 ];
 
 /// Parts of the waits for a CPU, of each of which an LLC's line says how long it took at most.
@@ -46,6 +45,7 @@ pub struct View {
     cpus: BTreeMap<usize, Vec<usize>>,
     interval: Duration,
     counted: Llcs,
+    throttled: Groups,
     groups: Vec<Group>,
     /// Busy part of each LLC, 0 to 1, the newest last.
     busy: BTreeMap<usize, VecDeque<f64>>,
@@ -60,14 +60,21 @@ impl View {
             cpus,
             interval: Duration::ZERO,
             counted: Llcs::default(),
+            throttled: Groups::default(),
             groups: Vec::new(),
             busy: BTreeMap::new(),
             trouble: Some("waiting for scx_heddle".to_string()),
         }
     }
 
-    /// Take in what was counted and used during the last `interval`.
-    pub fn update(&mut self, interval: Duration, counted: Llcs, earlier: &Usage, now: &Usage) {
+    /// Take in what was counted during the last `interval`, and used from `earlier` to `now`.
+    pub fn update(
+        &mut self,
+        interval: Duration,
+        (counted, throttled): (Llcs, Groups),
+        earlier: &Usage,
+        now: &Usage,
+    ) {
         for (&llc, cpus) in &self.cpus {
             let history = self.busy.entry(llc).or_default();
             history.extend(now.busy_since(earlier, cpus));
@@ -77,7 +84,11 @@ impl View {
         }
         self.interval = interval;
         self.counted = counted;
-        self.groups = now.groups_since(earlier, interval);
+        self.throttled = throttled;
+        let mut groups = now.groups_since(earlier, interval);
+        let runs_free = |group: &Group| self.throttled_part(group.id).unwrap_or(0.0) == 0.0;
+        groups.sort_by_key(runs_free);
+        self.groups = groups;
         self.trouble = None;
     }
 
@@ -124,15 +135,29 @@ impl View {
         }
     }
 
+    /// For which part of the interval, 0 to 1, the group `id` was throttled; None: it has no quota.
+    fn throttled_part(&self, id: u64) -> Option<f64> {
+        let group = self.throttled.groups.get(&id)?;
+        // What began before the interval is counted when it ends.
+        let us = self.interval.as_micros().max(1) as f64;
+        Some((group.throttled_usec as f64 / us).min(1.0))
+    }
+
+    /// Which part of the time of `cpus` CPUs they idled while a task waited that may use them.
+    fn wasted_part(&self, counters: &Counters, cpus: usize) -> f64 {
+        let ns = self.interval.as_nanos().max(1) as f64;
+        (counters.wasted_idle_ns as f64 / ns / cpus as f64).min(1.0)
+    }
+
     fn llc_table(&self) -> Table<'_> {
-        let heading = ["LLC", "CPUs", "busy", ""];
+        let heading = ["LLC", "CPUs", "busy", "", "wasted"];
         let waits = WAITS.iter().map(|(name, _)| *name);
         let names = waits.chain(COLUMNS.iter().map(|(name, _)| *name));
         let rows = self
             .cpus
             .iter()
             .map(|(llc, cpus)| self.llc_row(*llc, cpus.len()));
-        let widths = [4, 5, 5, HISTORY as u16]
+        let widths = [4, 5, 5, HISTORY as u16, 6]
             .into_iter()
             .chain(WAITS.map(|_| 6))
             .chain(COLUMNS.map(|_| 8));
@@ -150,6 +175,7 @@ impl View {
             cpus.to_string(),
             busy.map_or("-".to_string(), |busy| format!("{:.0}%", 100.0 * busy)),
             history.map_or(String::new(), sparkline),
+            format!("{:.1}%", 100.0 * self.wasted_part(&counters, cpus)),
         ];
         let rates = COLUMNS.iter().map(|(_, count)| self.rate(count(&counters)));
         let waits = WAITS.map(|(_, part)| counters.waited(part).unwrap_or("-").to_string());
@@ -158,18 +184,24 @@ impl View {
 
     fn group_table(&self) -> Table<'_> {
         let rows = self.groups.iter().map(|group| {
-            let cpus = format!("{:.2}", group.cpus);
-            Row::new([cpus, group.weight.to_string(), group.name.clone()])
+            let throttled = self.throttled_part(group.id);
+            Row::new([
+                format!("{:.2}", group.cpus),
+                group.weight.to_string(),
+                throttled.map_or("-".to_string(), |part| format!("{:.0}%", 100.0 * part)),
+                group.name.clone(),
+            ])
         });
         Table::new(
             rows,
             [
                 Constraint::Length(8),
                 Constraint::Length(8),
+                Constraint::Length(9),
                 Constraint::Min(10),
             ],
         )
-        .header(Row::new(["CPUs", "weight", "group"]).style(Style::new().dim()))
+        .header(Row::new(["CPUs", "weight", "throttled", "group"]).style(Style::new().dim()))
         .block(Block::bordered().title("Control groups"))
     }
 
@@ -227,6 +259,7 @@ fn sparkline(parts: &VecDeque<f64>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stats::Throttled;
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
 
@@ -238,14 +271,15 @@ mod tests {
             wakeq_offered: 26_000,
             waited_256us: 99,
             waited_64ms: 1,
+            wasted_idle_ns: 1_000_000_000,
             ..Default::default()
         };
-        let counted = Llcs {
+        let llcs = Llcs {
             llcs: BTreeMap::from([(1, counters)]),
         };
         view.update(
             Duration::from_secs(2),
-            counted,
+            (llcs, Groups::default()),
             &Usage::default(),
             &Usage::default(),
         );
@@ -265,11 +299,60 @@ mod tests {
             .lines()
             .find(|line| line.contains("│1 ") && line.contains("1500"));
         assert!(
-            llc.is_some_and(|line| line.contains("<256us <256us")),
+            llc.is_some_and(|line| line.contains("25.0%  <256us <256us")),
             "{screen}"
         );
         let offered = format!("{:<17}{:>8}", "wakeq_offered", "13k");
         assert!(screen.contains(&offered), "{screen}");
+    }
+
+    #[test]
+    fn who_was_throttled_comes_first() {
+        let mut view = view();
+        let group = |id, name: &str, cpus| (id, name.to_string(), cpus);
+        let of = |used: [u64; 3]| {
+            let named = [
+                group(1, "user", used[0]),
+                group(2, "pods/one", used[1]),
+                group(3, "jobs", used[2]),
+            ];
+            Usage::of_groups(named)
+        };
+        let throttled = [(2, 500_000), (3, 0)].map(|(id, throttled_usec)| {
+            let nr_throttled = 5;
+            (
+                id,
+                Throttled {
+                    nr_throttled,
+                    throttled_usec,
+                },
+            )
+        });
+        let groups = Groups {
+            groups: BTreeMap::from(throttled),
+        };
+        let (earlier, now) = (of([0; 3]), of([2_000_000, 500_000, 1_000_000]));
+        view.update(
+            Duration::from_secs(1),
+            (Llcs::default(), groups),
+            &earlier,
+            &now,
+        );
+        let screen = drawn(&view, 100, 40);
+        let lines = screen
+            .lines()
+            .skip_while(|line| !line.contains("throttled"));
+        let shown: Vec<Vec<&str>> = lines
+            .skip(1)
+            .take(3)
+            .map(|line| line.trim_matches(['"', '│']).split_whitespace().collect())
+            .collect();
+        let expected = [
+            ["0.50", "100", "50%", "pods/one"],
+            ["2.00", "100", "-", "user"],
+            ["1.00", "100", "0%", "jobs"],
+        ];
+        assert_eq!(shown, expected, "{screen}");
     }
 
     #[test]

@@ -6,7 +6,7 @@ import pyte
 import pytest
 from prometheus_client.openmetrics import parser
 
-from heddle_lab.job import SchedulerStop, Sleep, Step
+from heddle_lab.job import CgroupSet, SchedulerStop, Sleep, Step
 from heddle_lab.results import Results
 from tests.conftest import Boot
 from tests.vm.test_core import STRESSED
@@ -42,7 +42,11 @@ sleep 1; printf BIG; stty cols {SMALL_COLUMNS} rows {SMALL_LINES}; sleep 1; kill
 def operated(boot_once: Boot, tmp_path_factory: pytest.TempPathFactory) -> Results:
     """One boot with a scheduler that is configured by a file, under a load."""
     load = Step(name="load", argv=["hackbench", "-g", "1", "-f", "4", "-l", "4000"], background=True)
+    quota = CgroupSet(cgroup="deep/down/limited", file="cpu.max", value="5000 10000")
+    hog = ["heddle-load", "spin", "--threads", "1", "--for-ms", "8000"]
     steps = [
+        Step(name="quota", action=quota),
+        Step(name="limited", argv=hog, cgroup=quota.cgroup, background=True),
         load,
         get("first scrape", "/metrics"),
         Step(name="a while", action=Sleep(ns=200 * MS)),
@@ -131,6 +135,15 @@ def test_the_view_fits_the_terminal_and_follows_its_size(operated: Results) -> N
     assert after[0].startswith("scx_heddle")
     assert {line[0] for line in before[1:] if line.strip()} <= set("┌│└")
     assert any(line.rstrip().endswith("┐") and len(line.rstrip()) == SMALL_COLUMNS for line in after)
+
+
+def test_the_view_names_the_group_that_is_throttled(operated: Results) -> None:
+    """It is far down the tree and has half a CPU: the program tells its number only (usage.rs)."""
+    lines = screen(operated.step("view").stdout.partition("BIG")[0], COLUMNS, LINES)
+    found = [re.match(r"│ *(\S+) +100 +(\d+)% +deep/down/limited ", line) for line in lines]
+    [(cpus, throttled)] = [row.groups() for row in found if row]
+    assert 0.3 < float(cpus) < 0.7
+    assert 30 < int(throttled) < 70
 
 
 def test_the_check_tells_what_is_missing(operated: Results) -> None:

@@ -48,7 +48,6 @@ const volatile enum asym_rule asym_rule = ASYM_RULE_CORE;
 struct asym_cpu {
 	u64 moved_until; /* an interval on for each running task it gave or got */
 	u64 looked_ns; /* when it went idle and looked, by scx_bpf_now() */
-	u64 tick_ns; /* when the last tick was, by scx_bpf_now() */
 	u32 to; /* the claimed CPU that the running task goes to, + 1, or 0 */
 } __attribute__((aligned(CACHE_LINE)));
 
@@ -310,17 +309,14 @@ __noinline s32 asym_claim_better(const struct task_struct *p __arg_trusted,
 /* ops.tick: @p runs on this CPU. */
 static __always_inline void asym_tick(u32 cpu, struct task_struct *p)
 {
-	u64 now = scx_bpf_now(), since;
+	u64 now, runs;
 	s32 to;
 
-	if (!asym_sees_busy())
+	if (!asym_sees_busy() || !asym_better_idles(p, cpu))
 		return;
-	/* What a tick finds stands for the time since the one before. */
-	since = vt_max(asym_cpu(cpu)->tick_ns, cpu_ctx(cpu)->curr_since);
-	asym_cpu(cpu)->tick_ns = now;
-	if (!asym_better_idles(p, cpu))
-		return;
-	count_by(asym_better_idle_ns, ns_since(since, now));
+	now = scx_bpf_now();
+	runs = ns_since(cpu_ctx(cpu)->curr_since, now);
+	count_by(asym_better_idle_ns, runs < tick_ns ? runs : tick_ns);
 	if (!asym_may_give(cpu, now))
 		return;
 	to = asym_claim_better(p, cpu, now);

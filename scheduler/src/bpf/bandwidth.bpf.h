@@ -58,6 +58,11 @@ struct pool {
 	u64 pending; /* used by what runs, and not drawn yet */
 	u64 runners; /* CPUs that run on it */
 	u64 throttled_since; /* 0: not throttled */
+
+	/* For the loader's statistics, since the group got a quota. */
+	u64 cgroup_id; /* or 0: no quota */
+	u64 nr_throttled;
+	u64 throttled_usec;
 } __attribute__((aligned(CACHE_LINE)));
 
 struct pool pools[MAX_GROUPS];
@@ -345,6 +350,16 @@ static __always_inline void pool_add(u32 id)
 		__sync_fetch_and_add(&nr_pools, 1);
 }
 
+/* Whose pool @pool is: a slot is another cgroup's in the course of time. */
+static __always_inline void pool_name(struct pool *pool, u64 cgroup_id)
+{
+	if (pool->cgroup_id == cgroup_id)
+		return;
+	pool->nr_throttled = 0;
+	pool->throttled_usec = 0;
+	*(volatile u64 *)&pool->cgroup_id = cgroup_id;
+}
+
 /* ops.cgroup_set_bandwidth, and as the group is made; us. */
 static __always_inline void group_set_bandwidth(struct cgroup *cgrp,
 						u64 period_us, u64 quota_us,
@@ -361,6 +376,7 @@ static __always_inline void group_set_bandwidth(struct cgroup *cgrp,
 		quota = 0;
 	if (!quota && !pool->quota)
 		return;
+	pool_name(pool, quota ? cgrp->kn->id : 0);
 	/* The loader may tell twice: that begins no period, and gains nothing. */
 	if (quota == pool->quota && period == pool->period &&
 	    burst == pool->burst)

@@ -59,18 +59,24 @@ static __always_inline bool pool_refill(struct pool *pool, u64 now)
 				     left);
 	pool->due += periods * pool->period;
 	count(nr_periods);
-	if (pool->throttled_since)
+	if (pool->throttled_since) {
 		count(nr_throttled);
+		pool->nr_throttled++;
+	}
 	return true;
 }
 
 static __always_inline void pool_note_throttled(struct pool *pool,
 						bool is_empty, u64 now)
 {
+	u64 usec;
+
 	if (is_empty && !pool->throttled_since) {
 		pool->throttled_since = now;
 	} else if (!is_empty && pool->throttled_since) {
-		count_by(throttled_usec, (now - pool->throttled_since) / 1000);
+		usec = (now - pool->throttled_since) / 1000;
+		count_by(throttled_usec, usec);
+		pool->throttled_usec += usec;
 		pool->throttled_since = 0;
 	}
 }

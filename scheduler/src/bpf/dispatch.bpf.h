@@ -131,5 +131,5 @@ static __always_inline void rescue_waiting(u32 cpu)
 	if (idle_cpu < 0)
 		return;
 	kick(idle_cpu, SCX_KICK_IDLE);
-	count(rescue_kick);
+	count_by(wasted_idle_ns, tick_ns);
 }

@@ -26,6 +26,9 @@ const volatile u64 slice_ns = 3000000;
 const volatile u64 wakeup_granularity_ns = 1000000;
 const volatile bool fair_work; /* share work done, not time */
 
+/* From one tick to the next: what a tick finds stands for that long. By the loader. */
+const volatile u64 tick_ns = 4000000;
+
 /*
  * A CPU and its queue. The queue itself is the DSQ whose id is the CPU's
  * number. Written under the CPU's rq lock only, and read by other CPUs without

@@ -95,7 +95,7 @@ struct cpu_stats {
 	u64 pull_far;
 	u64 pull_miss;
 	u64 exchange;
-	u64 rescue_kick;
+	u64 wasted_idle_ns;
 	u64 relieved;
 	u64 idle_search;
 	u64 idle_examined;
