@@ -11,10 +11,7 @@ from heddle_lab.job import SchedulerCommand, SchedulerStart, SchedulerStop, Slee
 from heddle_lab.results import Results
 from tests.conftest import Boot, Record
 from tests.vm.counting import PROGRAM, STRESS, counted, counters
-from tests.vm.shares import CGROUPS, HALF, HEDDLE, MS, WINDOW_MS, Contest, Hogs, judge, slow
-
-TICK_MS = 4
-"""the kernels have HZ=250"""
+from tests.vm.shares import CGROUPS, HALF, HEDDLE, MS, TICK_MS, WINDOW_MS, Contest, Hogs, judge, slow
 
 CHURN_ERROR = 0.03
 """of a share beside a thousand groups that come and go; to become 0.01"""
@@ -34,14 +31,11 @@ class Alternating(Contest):
         return [*steps, *self.read(number)]
 
 
-# A tick is 40 s of a light thread's share, and each of the two CPUs may owe it four (LAG_LIGHTEST_SLICES): 16 ms.
 LIGHT = Contest(
     "one-to-ten-thousand",
     [Hogs("a", 2), Hogs("b", 2)],
     {"a": 1 / 10_001, "b": 10_000 / 10_001},
     {"a": 1, "b": 10_000},
-    windows=1,
-    window_ms=2 * WINDOW_MS,
 )
 SMALL = [
     Contest(
