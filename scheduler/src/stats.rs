@@ -287,18 +287,6 @@ pub struct Llcs {
     pub llcs: BTreeMap<usize, Counters>,
 }
 
-impl Llcs {
-    fn between(earlier: &Sample, now: &Sample) -> Self {
-        let zero = Counters::default();
-        let since = |(&llc, counters): (&usize, &Counters)| {
-            (llc, counters.since(earlier.llcs.get(&llc).unwrap_or(&zero)))
-        };
-        Self {
-            llcs: now.llcs.iter().map(since).collect(),
-        }
-    }
-}
-
 /// What was throttled since the last report: the target `group` of the socket.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, Stats)]
 pub struct Groups {
@@ -306,19 +294,16 @@ pub struct Groups {
     pub groups: BTreeMap<u64, Throttled>,
 }
 
-impl Groups {
-    fn between(earlier: &Sample, now: &Sample) -> Self {
-        let zero = Throttled::default();
-        let since = |(&id, throttled): (&u64, &Throttled)| {
-            (
-                id,
-                throttled.since(earlier.groups.get(&id).unwrap_or(&zero)),
-            )
-        };
-        Self {
-            groups: now.groups.iter().map(since).collect(),
-        }
-    }
+/// What each has counted since `earlier`; one that was not there yet, all of it.
+fn between<K: Copy + Ord, T: Default>(
+    earlier: &BTreeMap<K, T>,
+    now: &BTreeMap<K, T>,
+    since: fn(&T, &T) -> T,
+) -> BTreeMap<K, T> {
+    let zero = T::default();
+    now.iter()
+        .map(|(&of, counted)| (of, since(counted, earlier.get(&of).unwrap_or(&zero))))
+        .collect()
 }
 
 /// The server's side of the channel between it and the scheduler's loop.
@@ -342,11 +327,17 @@ pub fn serve() -> Result<Server> {
         )
         .add_ops(
             "llc",
-            differences(|last, now| Llcs::between(last, now).to_json()),
+            differences(|last, now| {
+                let llcs = between(&last.llcs, &now.llcs, Counters::since);
+                Llcs { llcs }.to_json()
+            }),
         )
         .add_ops(
             "group",
-            differences(|last, now| Groups::between(last, now).to_json()),
+            differences(|last, now| {
+                let groups = between(&last.groups, &now.groups, Throttled::since);
+                Groups { groups }.to_json()
+            }),
         );
     StatsServer::new(data).launch()
 }
@@ -423,8 +414,8 @@ mod tests {
             ..Default::default()
         };
         let (earlier, now) = (sample(1, 2), sample(11, 5));
-        let told = Llcs::between(&earlier, &now);
-        assert_eq!((told.llcs[&0].queued, told.llcs[&1].queued), (10, 3));
+        let told = between(&earlier.llcs, &now.llcs, Counters::since);
+        assert_eq!((told[&0].queued, told[&1].queued), (10, 3));
         assert_eq!(now.total().since(&earlier.total()).queued, 13);
     }
 
@@ -434,13 +425,9 @@ mod tests {
             nr_throttled,
             throttled_usec,
         };
-        let sample = |groups: &[(u64, Throttled)]| Sample {
-            groups: groups.iter().copied().collect(),
-            ..Default::default()
-        };
-        let earlier = sample(&[(7, of(2, 500)), (8, of(9, 900)), (9, of(1, 1))]);
-        let now = sample(&[(6, of(1, 10)), (7, of(5, 800)), (8, of(1, 100))]);
-        let told = Groups::between(&earlier, &now).groups;
+        let earlier = BTreeMap::from([(7, of(2, 500)), (8, of(9, 900)), (9, of(1, 1))]);
+        let now = BTreeMap::from([(6, of(1, 10)), (7, of(5, 800)), (8, of(1, 100))]);
+        let told = between(&earlier, &now, Throttled::since);
         let expected = [(6, of(1, 10)), (7, of(3, 300)), (8, of(1, 100))];
         assert_eq!(told, BTreeMap::from(expected));
     }
