@@ -173,6 +173,7 @@ void BPF_STRUCT_OPS(heddle_tick, struct task_struct *p)
 	if (runq_global)
 		return;
 	rescue_waiting(cpu);
+	rescue_forgotten();
 	relief_tick(cpu_ctx(cpu));
 	asym_tick(cpu, p);
 }
