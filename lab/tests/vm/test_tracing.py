@@ -55,7 +55,9 @@ def test_a_pair_on_one_cpu(kernel: str, sched: str) -> None:
     assert one_way / 4 < metrics["sched_insns_per_switch"] < one_way
     assert 0 < metrics["wakeup_latency_ns.p50"] <= metrics["wakeup_latency_ns.p99"] < 50_000
     assert metrics["wasted_idle"] < 0.01
-    assert metrics["wasted_idle.lasting"] == metrics["missed_idle"] == 0
+    # Free CPUs do not help the pair; once in a while a free worker of the kernel is behind one that is bound.
+    assert metrics["wasted_idle.lasting"] < 0.001
+    assert metrics["missed_idle"] < 0.001
     assert metrics["switches"] == pytest.approx(16_000, rel=0.02)
     assert metrics["trace_perturbation"] > 0
     events = tracing.events_of(traced, "load")
