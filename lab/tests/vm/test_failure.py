@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from heddle_lab.job import CgroupSet, KillStep, SchedulerCommand, SchedulerStart, SchedulerStop, Step, WaitStep
+from heddle_lab.job import CgroupSet, KillStep, SchedulerCommand, SchedulerStart, SchedulerStop, Step, Trace, WaitStep
 from heddle_lab.results import Results
 from tests.conftest import Boot
 from tests.vm.counting import STRESS
@@ -230,6 +230,40 @@ def test_mixed_stress_stalls_nobody(boot: Boot, tmp_path: Path) -> None:
     )
     assert_scheduling(results)
     assert min(cpu_ns(results, "hogs")) > 0
+
+
+LINGER_JIFFIES = 250
+"""a second, from one look of the kernel to the next at whether all CPUs have passed a grace period of RCU"""
+
+
+@pytest.mark.parametrize("options", ["", " --runq global", " --idle builtin"])
+def test_nobody_waits_for_a_cpu_that_is_long_in_going(boot: Boot, machine: str, options: str) -> None:
+    """Long before ops.cpu_offline, while a grace period passes, the kernel no longer asks what to run there next."""
+    rcu, looks = "/sys/module/rcutree/parameters/jiffies_till_{}_fqs", ("first", "next")
+    trace = Trace(events=["sched:sched_switch"], filter='prev_comm == "pinned" || next_comm == "pinned"')
+    hog = "echo -n pinned > /proc/self/comm; while :; do :; done"
+    results = boot(
+        [
+            *(write(rcu.format(look), str(LINGER_JIFFIES)) for look in looks),
+            Step(name="busy", argv=["sh", "-c", "while :; do :; done"], cpus="1", background=True),
+            *(Step(name=f"hog {n}", argv=["bash", "-c", hog], cpus="3", background=True) for n in range(3)),
+            sleep(100, "all wait for CPU 3"),
+            shell("offline", f"echo 0 > {ONLINE.format(3)}", trace=trace),
+            *(write(rcu.format(look), "1") for look in looks),
+            read("state", STATE),
+        ],
+        machine=machine,
+        sched=f"pinned={HEDDLE}{options}",
+    )
+    assert_scheduling(results)
+    waits: list[int] = []
+    since: dict[str, int] = {}
+    for hit in results.trace("sched_switch"):
+        since[hit.fields["prev_pid"]] = hit.time_ns
+        if hit.fields["next_comm"] == "pinned":
+            waits.append(hit.time_ns - since.get(hit.fields["next_pid"], hit.time_ns))
+    assert len(waits) > 10
+    assert max(waits) < 100 * MS, sorted(waits)[-5:]
 
 
 def test_a_client_that_never_reads_holds_up_nobody(boot: Boot, machine: str) -> None:

@@ -133,21 +133,3 @@ static __always_inline void rescue_waiting(u32 cpu)
 	kick(idle_cpu, SCX_KICK_IDLE);
 	count_by(wasted_idle_ns, tick_ns);
 }
-
-/* The CPU whose turn it was last to be looked after. */
-u32 looked_after;
-
-/*
- * ops.tick: a CPU that has gone idle beside its own queue waits for the interrupt
- * that it has sent itself (recheck_offers()), and that may never come: see kick().
- * Who may only run there would wait for ever. Each tick looks after one CPU.
- */
-static __always_inline void rescue_forgotten(void)
-{
-	u32 cpu = ++looked_after % scx_bpf_nr_cpu_ids();
-
-	if (idle_state_of(cpu) != STATE_IDLE || !scx_bpf_dsq_nr_queued(cpu))
-		return;
-	kick(cpu, SCX_KICK_IDLE);
-	count_by(wasted_idle_ns, tick_ns);
-}

@@ -73,7 +73,7 @@ static __always_inline void idle_enter(u32 cpu)
 	const volatile struct cpu_place *at = place_of(cpu);
 	struct cpu_ctx *c = cpu_ctx(cpu);
 
-	if (idle_is_builtin() || c->offline)
+	if (c->offline)
 		return;
 	__sync_lock_test_and_set(&c->idle, STATE_IDLE);
 	if (idle_has_mask())
@@ -85,8 +85,6 @@ static __always_inline void idle_exit(u32 cpu)
 {
 	const volatile struct cpu_place *at = place_of(cpu);
 
-	if (idle_is_builtin())
-		return;
 	cpu_ctx(cpu)->idle = STATE_BUSY;
 	if (idle_policy == IDLE_MASK)
 		word_clear(word_in(idle_words, at->word), at->bit);

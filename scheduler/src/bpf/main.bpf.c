@@ -170,10 +170,10 @@ void BPF_STRUCT_OPS(heddle_tick, struct task_struct *p)
 	u32 cpu = scx_bpf_task_cpu(p);
 
 	idle_tick(cpu);
+	hotplug_tick();
 	if (runq_global)
 		return;
 	rescue_waiting(cpu);
-	rescue_forgotten();
 	relief_tick(cpu_ctx(cpu));
 	asym_tick(cpu, p);
 }
@@ -277,15 +277,17 @@ void BPF_STRUCT_OPS(heddle_dump_task, struct scx_dump_ctx *dctx,
 s32 BPF_STRUCT_OPS_SLEEPABLE(heddle_init)
 {
 	u32 cpu, nr_cpus = scx_bpf_nr_cpu_ids();
+	s32 err;
 
 	bpf_for(cpu, 0, nr_cpus) {
-		s32 err =
-			scx_bpf_create_dsq(cpu, __COMPAT_scx_bpf_cpu_node(cpu));
-
+		err = scx_bpf_create_dsq(cpu, __COMPAT_scx_bpf_cpu_node(cpu));
 		if (err)
 			return err;
 	}
-	return cgroup_flat ? groups_init() : 0;
+	err = hotplug_init();
+	if (err || !cgroup_flat)
+		return err;
+	return groups_init();
 }
 
 void BPF_STRUCT_OPS(heddle_exit, struct scx_exit_info *ei)
