@@ -154,57 +154,52 @@ def test_without_an_idle_core_a_child_shares_its_parents(boot: Boot) -> None:
     assert sum(cpus <= {0, 1} for cpus in seen) >= 18, seen
 
 
+TRIPS = 300
+APART = ["--wake-sync-us", "0"]
+"""no waker hands its CPU over"""
+
+
+def pairs(name: str, number: int, options: list[str]) -> list[Step]:
+    """Return steps that count what `number` pairs do under scx_heddle with options."""
+    argv = ["heddle-load", "pingpong", "--pairs", str(number), "--count", str(TRIPS)]
+    return counted(name, options, [Step(name=name, argv=argv)])
+
+
+def throughput(results: Results, name: str) -> float:
+    """Return that of pairs."""
+    return float(json.loads(results.step(name).stdout)["throughput"])
+
+
 def test_a_brief_waker_hands_over_its_cpu_once_no_core_idles(boot: Boot) -> None:
     """Each pair runs one at a time: with one for each CPU no core idles for long, with two nearly all do."""
-    pairs, trips = {"full": CPUS, "off": CPUS, "empty": 2}, 300
-    options = {"full": [], "off": ["--wake-sync-us", "0"], "empty": []}
-    parts = {
-        name: counted(
-            name,
-            options[name],
-            [Step(name=name, argv=["heddle-load", "pingpong", "--pairs", str(number), "--count", str(trips)])],
-        )
-        for name, number in pairs.items()
-    }
-    results = boot([step for part in parts.values() for step in part], machine=MACHINE, sched=HEDDLE).check()
+    kinds = {"full": (CPUS, []), "off": (CPUS, APART), "empty": (2, [])}
+    steps = [step for kind, (number, options) in kinds.items() for step in pairs(kind, number, options)]
+    results = boot(steps, machine=MACHINE, sched=HEDDLE).check()
     handed_over = {
-        name: counters(results, name)["handed_over"] / (2 * number * trips) for name, number in pairs.items()
+        kind: counters(results, kind)["handed_over"] / (2 * number * TRIPS) for kind, (number, _) in kinds.items()
     }
     assert handed_over["full"] > 0.5, handed_over
     assert handed_over["off"] == 0, handed_over
     assert handed_over["empty"] < 0.02, handed_over
-    throughput = {name: json.loads(results.step(name).stdout)["throughput"] for name in ("full", "off")}
-    assert throughput["full"] > 1.05 * throughput["off"], throughput
+    assert throughput(results, "full") > 1.05 * throughput(results, "off")
 
 
 def test_where_cpus_differ_pairs_stay_together_unless_most_cores_idle(boot: Boot) -> None:
     """Twelve pairs on sixteen cores would chase each other over all of them; two pairs have two fast cores each."""
-    apart, rounds = ["--wake-sync-us", "0"], range(3)
-    kinds = {"many": ([], 12), "off": (apart, 12), "few": ([], 2)}
-    parts = {
-        f"{kind} {number}": counted(
-            f"{kind} {number}",
-            options,
-            [
-                Step(
-                    name=f"{kind} {number}",
-                    argv=["heddle-load", "pingpong", "--pairs", str(pairs), "--count", "300"],
-                )
-            ],
-        )
-        for number in rounds
-        for kind, (options, pairs) in kinds.items()
-    }
-    results = boot([step for part in parts.values() for step in part], machine=HYBRID, sched=HEDDLE).check()
-    handed_over = {name: counters(results, name)["handed_over"] for name in parts}
-    assert all(handed_over[f"many {number}"] > 12 * 300 for number in rounds), handed_over
-    assert all(handed_over[f"few {number}"] < 0.02 * 2 * 2 * 300 for number in rounds), handed_over
+    kinds, rounds = {"many": (12, []), "off": (12, APART), "few": (2, [])}, range(3)
+    steps = [
+        step
+        for turn in rounds
+        for kind, (number, options) in kinds.items()
+        for step in pairs(f"{kind} {turn}", number, options)
+    ]
+    results = boot(steps, machine=HYBRID, sched=HEDDLE).check()
+    for turn in rounds:
+        assert counters(results, f"many {turn}")["handed_over"] > 12 * TRIPS
+        assert counters(results, f"few {turn}")["handed_over"] < 0.02 * 2 * 2 * TRIPS
     # Which pairs get the fast cores is chance, and a round has 0.05 more or less of it.
-    throughput = {
-        kind: fmean(json.loads(results.step(f"{kind} {number}").stdout)["throughput"] for number in rounds)
-        for kind in ("many", "off")
-    }
-    assert throughput["many"] > 1.05 * throughput["off"], throughput
+    many, off = (fmean(throughput(results, f"{kind} {turn}") for turn in rounds) for kind in ("many", "off"))
+    assert many > 1.05 * off, (many, off)
 
 
 def test_when_all_is_quiet_the_mask_is_the_set_of_idle_cpus(boot: Boot) -> None:
