@@ -27,6 +27,7 @@
 #include "idle.bpf.h"
 #include "policy/bandwidth.h"
 #include "runq.bpf.h"
+#include "timer.bpf.h"
 
 /* linux/sched/signal.h */
 #define SIGNAL_GROUP_EXIT 4
@@ -70,20 +71,6 @@ struct pool pools[MAX_GROUPS];
 /* Which groups have a pool, and how many. */
 u64 pool_words[MAX_GROUPS / 64];
 u32 nr_pools;
-
-struct bandwidth_timer {
-	struct bpf_timer timer;
-};
-
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, u32);
-	__type(value, struct bandwidth_timer);
-} bandwidth_timers SEC(".maps");
-
-/* The timer is set or its callback runs. */
-u32 bandwidth_armed;
 
 static __always_inline struct pool *pool_at(u32 id)
 {
@@ -156,20 +143,6 @@ __noinline int chain_draw(u32 id, u64 ns)
 	return 0;
 }
 
-/* Have the timer look at the pools in @delay_ns, or sooner. */
-static __always_inline void bandwidth_arm(u64 delay_ns)
-{
-	struct bandwidth_timer *timer;
-	u32 key = 0;
-
-	/* A full barrier: the timer stops, then looks whether it may. */
-	if (__sync_lock_test_and_set(&bandwidth_armed, 1))
-		return;
-	timer = bpf_map_lookup_elem(&bandwidth_timers, &key);
-	if (timer)
-		bpf_timer_start(&timer->timer, delay_ns, 0);
-}
-
 /* @p is on its way out, and others may wait for it. */
 static __always_inline bool task_exits(const struct task_struct *p)
 {
@@ -227,7 +200,7 @@ static __noinline bool bandwidth_follow(u32 cpu, const struct task_struct *p)
 		return false;
 	c->drawn_exec = p->se.sum_exec_runtime;
 	c->drawn_at = pool_now();
-	bandwidth_arm(BANDWIDTH_LEAST_NS);
+	timer_arm(TIMER_BANDWIDTH, BANDWIDTH_LEAST_NS);
 	return quota_throttles(p);
 }
 
@@ -264,7 +237,7 @@ static __always_inline bool bandwidth_park(struct task_struct *p, u64 enq_flags)
 		return false;
 	c->parked = true;
 	scx_bpf_dsq_insert(p, PARK_DSQ + cpu, slice_ns, enq_flags);
-	bandwidth_arm(BANDWIDTH_LEAST_NS);
+	timer_arm(TIMER_BANDWIDTH, BANDWIDTH_LEAST_NS);
 	count(parked);
 	return true;
 }
@@ -391,7 +364,7 @@ static __always_inline void group_set_bandwidth(struct cgroup *cgrp,
 		group_at(id)->pool = id;
 	}
 	/* What is parked is looked at anew. */
-	bandwidth_arm(BANDWIDTH_LEAST_NS);
+	timer_arm(TIMER_BANDWIDTH, BANDWIDTH_LEAST_NS);
 }
 
 /*

@@ -178,13 +178,12 @@ __noinline int bandwidth_enforce(u32 cpu)
 	return 0;
 }
 
-static int bandwidth_tick(void *map, u32 *key, struct bandwidth_timer *timer)
+static int bandwidth_tick(void *map, u32 *id, struct timer_slot *slot)
 {
 	u32 i, nr_cpus = scx_bpf_nr_cpu_ids();
 	u64 now = pool_now();
 
-	/* Whoever needs the timer from now on starts it anew. */
-	__sync_lock_test_and_set(&bandwidth_armed, 0);
+	timer_runs(slot);
 	look.next = BANDWIDTH_MOST_NS;
 	look.busy = false;
 	look.release = false;
@@ -195,17 +194,16 @@ static int bandwidth_tick(void *map, u32 *key, struct bandwidth_timer *timer)
 	bpf_for(i, 0, nr_cpus)
 		bandwidth_enforce(i);
 	if (look.busy)
-		bandwidth_arm(look.next > BANDWIDTH_LEAST_NS
-				      ? look.next
-				      : BANDWIDTH_LEAST_NS);
+		timer_arm(TIMER_BANDWIDTH, look.next > BANDWIDTH_LEAST_NS
+						   ? look.next
+						   : BANDWIDTH_LEAST_NS);
 	return 0;
 }
 
 /* ops.init */
 static __always_inline s32 bandwidth_init(void)
 {
-	u32 cpu, key = 0, nr_cpus = scx_bpf_nr_cpu_ids();
-	struct bandwidth_timer *timer;
+	u32 cpu, nr_cpus = scx_bpf_nr_cpu_ids();
 	s32 err;
 
 	bpf_for(cpu, 0, nr_cpus) {
@@ -214,9 +212,5 @@ static __always_inline s32 bandwidth_init(void)
 		if (err)
 			return err;
 	}
-	timer = bpf_map_lookup_elem(&bandwidth_timers, &key);
-	if (!timer)
-		return -ENOENT;
-	err = bpf_timer_init(&timer->timer, &bandwidth_timers, CLOCK_MONOTONIC);
-	return err ?: bpf_timer_set_callback(&timer->timer, bandwidth_tick);
+	return timer_init(TIMER_BANDWIDTH, bandwidth_tick);
 }

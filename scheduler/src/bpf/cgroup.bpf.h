@@ -22,6 +22,7 @@
 
 #include "heddle.bpf.h"
 #include "policy/hweight.h"
+#include "timer.bpf.h"
 #include "topology.bpf.h"
 
 /* Options; the loader sets them before the program is loaded. */
@@ -77,20 +78,6 @@ u64 walked_levels;
 
 /* Inverse of the least weight that a task may have now. */
 u64 inv_max = ~0ULL;
-
-struct group_walker {
-	struct bpf_timer timer;
-};
-
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, u32);
-	__type(value, struct group_walker);
-} group_walkers SEC(".maps");
-
-/* The timer is set or its callback runs. */
-u32 walk_armed;
 
 /* Walks during which the CPUs go through their queues (reweigh). */
 u32 reweighing_walks;
@@ -211,19 +198,6 @@ static __always_inline u32 first_bit(u64 bits)
 	return bit & 63;
 }
 
-/* Start the timer unless it runs. */
-static __always_inline void walk_arm(u64 delay_ns)
-{
-	struct group_walker *walker;
-	u32 key = 0;
-
-	if (__sync_lock_test_and_set(&walk_armed, 1))
-		return;
-	walker = bpf_map_lookup_elem(&group_walkers, &key);
-	if (walker)
-		bpf_timer_start(&walker->timer, delay_ns, 0);
-}
-
 static __always_inline struct group_level *level_at(u32 number)
 {
 	barrier_var(number);
@@ -305,7 +279,7 @@ static __noinline void group_activate(const struct task_group *tg)
 		tg = tg->parent;
 	}
 	if (child)
-		walk_arm(WALK_NS);
+		timer_arm(TIMER_WALK, WALK_NS);
 }
 
 /* Undo all settings of a slot. Loads are left: each task takes its own away. */

@@ -9,6 +9,7 @@
 #include "group_load.bpf.h"
 #include "idle.bpf.h"
 #include "runq.bpf.h"
+#include "timer.bpf.h"
 
 static __always_inline void hotplug_online(s32 cpu)
 {
@@ -63,34 +64,22 @@ static __always_inline void hotplug_offline(s32 cpu)
 }
 
 /*
- * From when a CPU is inactive on, the core calls ops.dispatch no more for it, but
- * ops.cpu_offline a grace period of RCU later (sched_cpu_deactivate() in
- * kernel/sched/core.c): more than 11 s were seen. The CPU idles, and who may not
- * run elsewhere waits in its queue. No callback tells of it, so each tick looks
- * after one CPU; one that idles beside its queue, and STRANDED_NS later still, is
- * handed it.
+ * A CPU on its way out. The core calls ops.dispatch no more from when the CPU is
+ * inactive, but ops.cpu_offline a grace period of RCU later (sched_cpu_deactivate()
+ * in kernel/sched/core.c): more than 11 s were seen. Meanwhile it idles, and who may
+ * not run elsewhere is stranded in its queue. No callback tells of it, so each tick
+ * looks after one CPU; one that idles beside its queue, and STRANDED_NS later still,
+ * is handed it.
  */
 #define STRANDED_NS 1000000ULL
-
-struct stranded_timer {
-	struct bpf_timer timer;
-};
-
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, u32);
-	__type(value, struct stranded_timer);
-} stranded_timers SEC(".maps");
 
 /* The CPU whose turn it was last to be looked after. */
 u32 looked_after;
 
-/* The CPU that the timer is set for, if it is. */
+/* The CPU that was found so last, for TIMER_STRANDED. */
 u32 stranded_cpu;
-u32 stranded_armed;
 
-/* Does @cpu idle although tasks wait for it? */
+/* Does @cpu idle although tasks wait for it, or may again that were parked? */
 static __always_inline bool is_stranded(u32 cpu)
 {
 	return idle_state_of(cpu) == STATE_IDLE &&
@@ -100,42 +89,23 @@ static __always_inline bool is_stranded(u32 cpu)
 /* ops.tick, of any CPU */
 static __always_inline void hotplug_tick(void)
 {
-	u32 cpu = ++looked_after % scx_bpf_nr_cpu_ids(), key = 0;
-	struct stranded_timer *timer;
+	u32 cpu = ++looked_after % scx_bpf_nr_cpu_ids();
 
 	if (!is_stranded(cpu))
 		return;
 	count_by(wasted_idle_ns, tick_ns);
-	if (__sync_lock_test_and_set(&stranded_armed, 1))
-		return;
 	stranded_cpu = cpu;
-	timer = bpf_map_lookup_elem(&stranded_timers, &key);
-	if (timer)
-		bpf_timer_start(&timer->timer, STRANDED_NS, 0);
+	timer_arm(TIMER_STRANDED, STRANDED_NS);
 }
 
-static int hand_over_stranded(void *map, u32 *key, struct stranded_timer *timer)
+static int hand_over_stranded(void *map, u32 *id, struct timer_slot *slot)
 {
 	u32 cpu = stranded_cpu;
 
-	__sync_lock_test_and_set(&stranded_armed, 0);
+	timer_runs(slot);
 	bpf_rcu_read_lock();
 	if (is_stranded(cpu))
 		hand_over(cpu);
 	bpf_rcu_read_unlock();
 	return 0;
-}
-
-/* ops.init */
-static __always_inline s32 hotplug_init(void)
-{
-	struct stranded_timer *timer;
-	u32 key = 0;
-	s32 err;
-
-	timer = bpf_map_lookup_elem(&stranded_timers, &key);
-	if (!timer)
-		return -ENOENT;
-	err = bpf_timer_init(&timer->timer, &stranded_timers, CLOCK_MONOTONIC);
-	return err ?: bpf_timer_set_callback(&timer->timer, hand_over_stranded);
 }

@@ -9,6 +9,7 @@
  *   policy/         arithmetic and decisions on plain numbers
  *   heddle.bpf.h    the state of a CPU, the options
  *   topology.bpf.h  sets of CPUs by distance
+ *   timer.bpf.h     timers of the machine
  *   idle.bpf.h      idle CPUs and the search for one
  *   spread.bpf.h    the NUMA node where a new task starts
  *   asym.bpf.h      CPUs of different speed: moving what runs to a better one
@@ -34,6 +35,7 @@
  */
 #include "heddle.bpf.h"
 #include "topology.bpf.h"
+#include "timer.bpf.h"
 #include "idle.bpf.h"
 #include "spread.bpf.h"
 #include "asym.bpf.h"
@@ -284,7 +286,7 @@ s32 BPF_STRUCT_OPS_SLEEPABLE(heddle_init)
 		if (err)
 			return err;
 	}
-	err = hotplug_init();
+	err = timer_init(TIMER_STRANDED, hand_over_stranded);
 	if (err || !cgroup_flat)
 		return err;
 	return groups_init();

@@ -146,7 +146,7 @@ static __always_inline void walk_root(void)
 	group_set_scale(root, HOT_SCALE_ONE);
 }
 
-static int walk_groups(void *map, u32 *key, struct group_walker *walker)
+static int walk_groups(void *map, u32 *id, struct timer_slot *slot)
 {
 	u64 start = bpf_ktime_get_ns(), took;
 	u64 levels = *(volatile u64 *)&walked_levels;
@@ -163,23 +163,23 @@ static int walk_groups(void *map, u32 *key, struct group_walker *walker)
 	nr_walks++;
 	if (reweighing_walks)
 		reweighing_walks--;
-	*(volatile u32 *)&walk_armed = 0;
+	timer_runs(slot);
 	if (!*(volatile u64 *)&walked_levels) {
 		inv_max = ~0ULL;
 		group_set_scale(group_at(ROOT_GROUP), HOT_SCALE_ONE);
 		return 0;
 	}
 	took = WALK_SHARE * (bpf_ktime_get_ns() - start);
-	walk_arm((took > WALK_NS ? took : WALK_NS) -
-		 (bpf_get_prandom_u32() & WALK_JITTER_MASK));
+	timer_arm(TIMER_WALK,
+		  (took > WALK_NS ? took : WALK_NS) -
+			  (bpf_get_prandom_u32() & WALK_JITTER_MASK));
 	return 0;
 }
 
 /* ops.init, before any group is told of. */
 static __always_inline s32 groups_init(void)
 {
-	struct group_walker *walker;
-	u32 key = 0, id;
+	u32 id;
 	s32 err;
 
 	bpf_for(id, 0, MAX_GROUPS)
@@ -188,10 +188,6 @@ static __always_inline s32 groups_init(void)
 	group_at(ROOT_GROUP)->credit_inv = INV_IDLE;
 	/* It is walked always, by walk_root(). */
 	group_at(ROOT_GROUP)->serial = 1;
-	walker = bpf_map_lookup_elem(&group_walkers, &key);
-	if (!walker)
-		return -ENOENT;
-	err = bpf_timer_init(&walker->timer, &group_walkers, CLOCK_MONOTONIC);
-	err = err ?: bpf_timer_set_callback(&walker->timer, walk_groups);
+	err = timer_init(TIMER_WALK, walk_groups);
 	return err ?: bandwidth_init();
 }

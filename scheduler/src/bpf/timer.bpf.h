@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Timers of the machine, one of each kind, that run once when they are set.
+ *
+ * Who finds one set leaves it alone. Both to set it and to note that it runs are
+ * full barriers: work that was there when its setter found it set is seen by it.
+ */
+#pragma once
+
+#include "heddle.bpf.h"
+
+enum timer_id { TIMER_WALK, TIMER_BANDWIDTH, TIMER_STRANDED, NR_TIMERS };
+
+struct timer_slot {
+	struct bpf_timer timer;
+	u32 armed; /* it is set and has not noted that it runs */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, NR_TIMERS);
+	__type(key, u32);
+	__type(value, struct timer_slot);
+} timers SEC(".maps");
+
+/* Run @id in @delay_ns, or when it is set to. */
+static __always_inline void timer_arm(u32 id, u64 delay_ns)
+{
+	struct timer_slot *slot = bpf_map_lookup_elem(&timers, &id);
+
+	if (slot && !__sync_lock_test_and_set(&slot->armed, 1))
+		bpf_timer_start(&slot->timer, delay_ns, 0);
+}
+
+/* The timer runs: who needs it from now on has to set it. */
+static __always_inline void timer_runs(struct timer_slot *slot)
+{
+	__sync_lock_test_and_set(&slot->armed, 0);
+}
+
+/* ops.init: @id is to call @callback. */
+static __always_inline s32 timer_init(u32 id,
+				      int (*callback)(void *map, u32 *id,
+						      struct timer_slot *slot))
+{
+	struct timer_slot *slot = bpf_map_lookup_elem(&timers, &id);
+	s32 err;
+
+	if (!slot)
+		return -ENOENT;
+	err = bpf_timer_init(&slot->timer, &timers, CLOCK_MONOTONIC);
+	return err ?: bpf_timer_set_callback(&slot->timer, callback);
+}
