@@ -98,7 +98,7 @@ counters! {
     pull_miss,
     #[stat(desc = "Running tasks exchanged for one that was further behind elsewhere")]
     exchange,
-    #[stat(desc = "Time that tasks waited while a CPU idled that they may use, ns, by ticks, which wake that CPU (--runq percpu)")]
+    #[stat(desc = "Time that tasks waited while a CPU idled that they may use, ns, by ticks, which have that CPU take them")]
     wasted_idle_ns,
     #[stat(desc = "Tasks run out of turn because they had waited for seconds")]
     relieved,

@@ -38,10 +38,8 @@ static __always_inline void hand_over_queue(u64 dsq_id, s32 cpu)
 static __always_inline void hand_over(s32 cpu)
 {
 	hand_over_queue(cpu, cpu);
-	if (!cgroup_flat)
-		return;
-	hand_over_queue(PARK_DSQ + cpu, cpu);
-	cpu_ctx(cpu)->parked = false;
+	if (cgroup_flat)
+		hand_over_queue(PARK_DSQ + cpu, cpu);
 }
 
 /*
@@ -56,10 +54,13 @@ static __always_inline void hand_over(s32 cpu)
  */
 static __always_inline void hotplug_offline(s32 cpu)
 {
-	cpu_ctx(cpu)->offline = true;
+	struct cpu_ctx *c = cpu_ctx(cpu);
+
+	c->offline = true;
 	idle_offline(cpu);
 	load_forgive(cpu);
 	hand_over(cpu);
+	c->parked = false; /* nor is anyone parked here from now on */
 	scx_bpf_kick_cpu(cpu, 0);
 }
 
