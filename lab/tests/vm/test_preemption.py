@@ -13,7 +13,8 @@ from tests.vm.test_pitfalls import tasks
 
 pytestmark = pytest.mark.vm
 
-WAKEUPS = 400
+WAKEUPS = 800
+"""so many that the first ones, most of which find tasks of which little is known yet, do not decide"""
 
 
 @pytest.mark.parametrize(("run_us", "cut_short"), [(500, False), (3_000, True)])
