@@ -1,5 +1,6 @@
 """Whom a wakee leaves on the CPU, though it is behind: one that will not run for much longer."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,8 @@ from tests.vm.test_pitfalls import tasks
 
 pytestmark = pytest.mark.vm
 
+WAKE = ["heddle-load", "wake", "--from", "0", "--cpus", "1"]
+
 WAKEUPS = 800
 """so many that the first ones, most of which find tasks of which little is known yet, do not decide"""
 
@@ -24,8 +27,8 @@ def test_a_brief_run_is_not_cut_short(
     """A sleeper that hardly runs finds a CPU shared by tasks of 0.5 ms, and one shared by tasks of 3 ms."""
     # By groups the sleeper, alone in its own, would weigh more, and then it may.
     load = tasks("1", "100", load=0.9, run_us=run_us, period_us=10 * run_us, cpus="1", spread=1)
-    argv = ["heddle-load", "wake", "--from", "0", "--cpus", "1", "--count", str(WAKEUPS), "--gap-us", "2000"]
-    steps = [load, Step(name="sleeper", argv=argv), Step(name="enough", action=KillStep(step="tasks"))]
+    sleeper = Step(name="sleeper", argv=[*WAKE, "--count", str(WAKEUPS), "--gap-us", "2000"])
+    steps = [load, sleeper, Step(name="enough", action=KillStep(step="tasks"))]
     steps = counted("runs", ["--cgroup", "off"], steps, interval_s=1)
     results = boot(steps, machine=slow(tmp_path, "cores = 4"), sched=HEDDLE).check()
     got = counters(results, "runs")
@@ -46,3 +49,26 @@ def test_a_waker_about_to_sleep_is_not_preempted_by_its_wakee(
     got = counters(results, "stream")
     record_property(f"preemptions and tasks queued beside a pipe on {boot.kernel}", (got["preempt"], got["queued"]))
     assert got["preempt"] < got["queued"] / 3
+
+
+BATCHES = """
+mkfifo /tmp/never; exec 3<>/tmp/never
+while :; do
+  for i in {1..200}; do read -t 0.0005 -u 3; done
+  for ((i = 0; i < 350; i++)); do :; done
+done
+"""
+"""on average of its life it sleeps after 0.6 ms, and computes for many slices all the same"""
+
+
+def test_who_has_computed_for_a_slice_has_not_just_begun(boot: Boot, tmp_path: Path, record_property: Record) -> None:
+    """Alone on its CPU it gets slice after slice; a sleeper that wakes up after the end of one need not wait."""
+    steps = [
+        Step(name="batches", argv=["bash", "-c", BATCHES], cpus="1", background=True),
+        Step(name="sleeper", argv=[*WAKE, "--count", "400", "--gap-us", "4000"]),
+        Step(name="enough", action=KillStep(step="batches")),
+    ]
+    results = boot(steps, machine=slow(tmp_path, "cores = 2"), sched=HEDDLE).check()
+    [cpu] = json.loads(results.step("sleeper").stdout)["cpus"]
+    record_property(f"wakeups beside batches on {boot.kernel}", cpu["wakeup_latency_ns"])
+    assert cpu["wakeup_latency_ns"]["mean"] < 200_000

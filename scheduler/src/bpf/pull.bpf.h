@@ -23,6 +23,9 @@
 /* How many slices pass between looks beyond the LLC for a fair exchange. */
 #define EXCHANGE_FAR_EVERY 4
 
+/* How many queues a CPU tries for an exchange, as others get there first. */
+#define EXCHANGE_TRIES 4
+
 /*
  * @head, the first task of a queue, could not be taken: for a reason that passes
  * by itself? The kernel leaves a task behind whose CPU has not yet switched away
@@ -169,37 +172,50 @@ __noinline s32 slowest_queue(u32 cpu, u64 words)
 }
 
 /*
- * A task has used up its slice, and the next on this CPU, it or the head of the
- * queue, is at @vt. If a task that may run here waits in those of @words and is
- * further behind by more than a slice of the lighter of the two that
- * would change places, take it. By less, they would change back.
+ * Is the first task in the queue of @victim one that may run on @cpu and is further
+ * behind than @vt by more than a slice of the lighter of the two that would change
+ * places? By less, they would change back.
  */
-static __always_inline bool exchange_within(u32 cpu, struct cpu_ctx *c, u64 vt,
-					    u64 words)
+static __always_inline bool is_further_behind(u32 cpu, u32 victim, u64 vt)
 {
-	struct task_struct *waiter;
-	struct cpu_ctx *from;
+	struct task_struct *waiter = __COMPAT_scx_bpf_dsq_peek(victim);
+	const struct cpu_ctx *from = cpu_ctx(victim);
+	struct cpu_ctx *c = cpu_ctx(cpu);
 	u64 lighter = c->curr_inv;
-	s32 victim;
 
-	victim = slowest_queue(cpu, words);
-	if (victim < 0)
-		return false;
-	waiter = __COMPAT_scx_bpf_dsq_peek(victim);
 	if (!waiter || !bpf_cpumask_test_cpu(cpu, waiter->cpus_ptr))
 		return false;
-
-	from = cpu_ctx(victim);
 	if (cgroup_flat && task_inv(waiter) > lighter)
 		lighter = task_inv(waiter);
 	c->offset = frame_offset(c->clock, c->offset,
 				 frame_of(from, from->clock),
 				 frame_drift(c, from));
-	if (!worth_exchanging(frame_of(c, vt),
-			      frame_of(from, vt_of_key(waiter->scx.dsq_vtime)),
-			      vt_delta(slice_ns, lighter)))
-		return false;
-	return pull_from(victim);
+	return worth_exchanging(frame_of(c, vt),
+				frame_of(from,
+					 vt_of_key(waiter->scx.dsq_vtime)),
+				vt_delta(slice_ns, lighter));
+}
+
+/*
+ * A task has used up its slice, and the next on this CPU, it or the head of the
+ * queue, is at @vt. If a task that may run here waits in those of @words and is
+ * further behind, take it. Ticks come to all CPUs at once, so that many go for the
+ * same queue: those that come too late try the next. Global for the verifier's sake,
+ * too.
+ */
+__noinline bool exchange_within(u32 cpu, u64 vt, u64 words)
+{
+	u32 try;
+
+	bpf_for(try, 0, EXCHANGE_TRIES) {
+		s32 victim = slowest_queue(cpu, words);
+
+		if (victim < 0 || !is_further_behind(cpu, victim, vt))
+			return false;
+		if (pull_from(victim))
+			return true;
+	}
+	return false;
 }
 
 /* As exchange_within(), in the LLC, and every few slices in the machine. */
@@ -212,7 +228,7 @@ static __always_inline bool exchange(u32 cpu, struct cpu_ctx *c, u64 vt)
 		return false;
 	if (++c->slices_alone % EXCHANGE_FAR_EVERY == 0)
 		words = all_words();
-	if (!exchange_within(cpu, c, vt, words))
+	if (!exchange_within(cpu, vt, words))
 		return false;
 	count(exchange);
 	return true;

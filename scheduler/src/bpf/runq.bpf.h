@@ -303,13 +303,19 @@ static __always_inline bool runq_head(u32 cpu, u64 *vt)
 	return true;
 }
 
-/* Let @prev, which runs on this CPU and is at @vt, run for another slice. */
+/*
+ * Let @prev, which runs on this CPU and is at @vt, run for another slice. Whatever
+ * it did before, after one that long it is a hog, and has not just begun either.
+ */
 static __always_inline void runq_keep(struct cpu_ctx *c,
 				      struct task_struct *prev, u64 vt)
 {
+	u64 ran = prev->se.sum_exec_runtime - c->curr_sum_exec;
 	struct standing who = standing_of(prev);
 
 	prev->scx.slice = slice_ns;
+	c->curr_hog = ran > wakeup_granularity_ns ||
+		      task_is_hog(prev, wakeup_granularity_ns);
 	if (cgroup_flat)
 		runq_rebase(c, prev, vt, &who);
 	else
