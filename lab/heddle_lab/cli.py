@@ -207,12 +207,21 @@ def _publish(folder: Path, cells: list[CellResult], about: resultfile.About) -> 
 )
 @click.option("--means", is_flag=True, help="Into the page: a line for each scheduler, not the table.")
 @click.option(
+    "--level-with",
+    "rivals",
+    multiple=True,
+    metavar="NAME",
+    help="With --means: count the rows that are level with the best of these schedulers, too.",
+)
+@click.option(
     "--baseline",
     metavar="NAME",
     help="Compare with this scheduler: print, and put between <!-- DIR of NAME:begin --> and its end, but leave DIR.",
 )
-def report(folder: Path, into: Path | None, means: bool, baseline: str | None) -> None:
+def report(folder: Path, into: Path | None, means: bool, rivals: tuple[str, ...], baseline: str | None) -> None:
     """Print the table of DIR/results.json again and write DIR/report.html and DIR/table.md anew."""
+    if rivals and not (into and means):
+        raise HeddleError("--level-with counts for --means alone; give that and --into PAGE.md, too")
     cells, about = resultfile.read(folder), resultfile.about(folder)
     name = folder.resolve().name
     if baseline:
@@ -221,8 +230,11 @@ def report(folder: Path, into: Path | None, means: bool, baseline: str | None) -
     else:
         _publish(folder, cells, about)
     if into:
-        show = markdown.summary if means else markdown.render
-        markdown.insert(into, name, show(comparison.schedulers(cells), about.command))
+        if means:
+            text = markdown.summary(cells, about.command, rivals)
+        else:
+            text = markdown.render(comparison.schedulers(cells), about.command)
+        markdown.insert(into, name, text)
 
 
 @cli.command()

@@ -1,7 +1,7 @@
 """From cells to rows: who is compared with whom, over which pairs."""
 
 import statistics
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 
 import numpy as np
 
@@ -13,6 +13,8 @@ from heddle_lab.tomlfile import Model
 from heddle_lab.workload import Value
 
 _ARROW = {"higher": "↑", "lower": "↓"}
+
+Subject = tuple[Hashable, ...]
 
 
 class Row(Model):
@@ -111,6 +113,22 @@ def against(cells: list[CellResult], baseline: str) -> list[CellResult]:
     return [*first, *(cell for cell in cells if cell.sched != baseline)]
 
 
+def outdone(cells: list[CellResult], rivals: Sequence[str]) -> set[Subject]:
+    """Return what is behind one of the rivals (`stats.is_behind`): who is level with the best of them is not in it.
+
+    Raises:
+        HeddleError: no cell is of a rival.
+    """
+    against_each = (schedulers(against(cells, rival)) for rival in rivals)
+    return {subject(row) for rows in against_each for row in rows if stats.is_behind(row.result, row.better)}
+
+
+def subject(row: Row) -> Subject:
+    """Return what tells the measured side of a row from others: machine, kernel, point, metric and candidate."""
+    point = (row.machine, row.kernel, row.workload, tuple(sorted(row.params.items())))
+    return (*point, row.metric, row.candidate)
+
+
 def by_candidate(rows: list[Row]) -> list[list[Row]]:
     """Return the rows of each machine, kernel and pair of schedulers, in their order."""
     return grouped(rows, lambda row: (row.machine, row.kernel, row.baseline, row.candidate))
@@ -166,8 +184,7 @@ def _robust(rows: list[Row], varied: dict[str, list[Row]]) -> list[Row]:
 
 
 def _identity(row: Row) -> tuple[Hashable, ...]:
-    point = (row.machine, row.kernel, row.workload, tuple(sorted(row.params.items())))
-    return (*point, row.metric, row.baseline, row.candidate, *row.scheds)
+    return (*subject(row), row.baseline, *row.scheds)
 
 
 def _variants(cells: list[CellResult]) -> list[str]:

@@ -1,10 +1,12 @@
 """The table in Markdown: `table.md` beside the other results, and a block of a page."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from heddle_lab import comparison, files, means, stats, units
 from heddle_lab.comparison import Row
 from heddle_lab.errors import HeddleError
+from heddle_lab.resultfile import CellResult
 from heddle_lab.stats import Verdict
 
 NAME = "table.md"
@@ -25,21 +27,35 @@ def render(rows: list[Row], command: str) -> str:
     return "\n".join([f"`{command}`\n", *filter(None, tables)])
 
 
-def summary(rows: list[Row], command: str) -> str:
-    """Return one table with a line for each machine and candidate: its means, and how many of its rows are what."""
-    numbers = ["speed", "p99", "better", "worse", "behind", "rows"]
+def summary(cells: list[CellResult], command: str, rivals: Sequence[str] = ()) -> str:
+    """Return one table with a line for each machine and candidate: its means, and how many of its rows are what.
+
+    Args:
+        cells: those of the baseline first.
+        command: what measured them.
+        rivals: schedulers; the rows that are level with the best of them are counted, too.
+
+    Raises:
+        HeddleError: no cell is of a rival.
+    """
+    rows = comparison.schedulers(cells)
+    outdone = comparison.outdone(cells, rivals)
+    numbers = ["speed", "p99", "better", "worse", "behind", *(["level"] if rivals else []), "rows"]
     lines = [f"`{command}`\n", _line(["machine", f"of {rows[0].baseline}", *numbers])]
     lines.append(_line(["---", "---", *("--:" for _ in numbers)]))
     for group in comparison.by_candidate(rows):
         mean = means.of(group)
         words = [row.verdict for row in group]
         behind = sum(stats.is_behind(row.result, row.better) for row in group)
-        counts = [words.count(Verdict.BETTER), words.count(Verdict.WORSE), behind, len(group)]
+        level = [len(group) - sum(comparison.subject(row) in outdone for row in group)] if rivals else []
+        counts = [words.count(Verdict.BETTER), words.count(Verdict.WORSE), behind, *level, len(group)]
         command_line = group[0].scheds[-1].removeprefix(f"{group[0].candidate}=")
         texts = [mean.get("speed", ""), mean.get("p99", ""), *map(str, counts)]
         lines.append(_line([group[0].machine, f"`{command_line}`", *texts]))
-    behind_means = f"Behind: worse by more than {stats.BEHIND:.0%} by the whole interval."
-    return "\n".join([*lines, "", f"{means.FOOTNOTE} {behind_means}", ""])
+    notes = [means.FOOTNOTE, f"Behind: worse by more than {stats.BEHIND:.0%} by the whole interval."]
+    if rivals:
+        notes.append(f"Level: behind none of {', '.join(rivals)}, in the same sense.")
+    return "\n".join([*lines, "", " ".join(notes), ""])
 
 
 def insert(page: Path, name: str, text: str) -> None:

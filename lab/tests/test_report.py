@@ -341,6 +341,29 @@ def test_the_means_go_into_a_page(tmp_path: Path, two_runs: tuple[Path, Path]) -
     assert re.search(r"\| [+−][0-9.]+ % \(\d+ rows\) \|", rows[0])
 
 
+def test_level_is_who_is_behind_none_of_the_rivals() -> None:
+    """Of three that take 100, 100.5 and 110: one per cent is level, ten are not, and each of these is with itself."""
+    times = {"eevdf": 0.9, "a": 1.0, "b": 1.005, "c": 1.1}
+    first = next(cell for cell in cells(0.8) if (cell.sched, cell.seed) == ("eevdf", 1))
+    run = [
+        first.model_copy(
+            update={
+                "sched": name,
+                "metrics": {metric: value * factor for metric, value in first.metrics.items()},
+                "provenance": first.provenance | {"sched_option": name},
+            }
+        )
+        for name, factor in times.items()
+    ]
+    shorter = [row.metric for row in comparison.schedulers(run[:2]) if row.better == "lower"]
+    outdone = comparison.outdone(run, ["a", "b"])
+    assert {subject[-2:] for subject in outdone if subject[-2] in shorter} == {(metric, "c") for metric in shorter}
+    text = markdown.summary(run, "command", ["a", "b"])
+    assert "| behind | level | rows |" in text
+    assert "Level: behind none of a, b" in text
+    assert "level" not in markdown.summary(run, "command")
+
+
 def test_another_scheduler_is_the_baseline(tmp_path: Path, two_runs: tuple[Path, Path]) -> None:
     folder, page = two_runs[0], tmp_path / "defaults.md"
     name = f"{folder.name} of scx_heddle"
@@ -355,6 +378,11 @@ def test_another_scheduler_is_the_baseline(tmp_path: Path, two_runs: tuple[Path,
     assert {path: path.read_bytes() for path in before} == before
     wrong = CliRunner().invoke(cli.cli, [*words, "cfs"])
     assert "no scheduler cfs was measured; give one of eevdf, scx_heddle" in str(wrong.exception or wrong.output)
+
+
+def test_level_without_a_place_for_it_is_refused(two_runs: tuple[Path, Path]) -> None:
+    done = CliRunner().invoke(cli.cli, ["report", str(two_runs[0]), "--level-with", "eevdf"])
+    assert "give that and --into PAGE.md, too" in str(done.exception or done.output)
 
 
 def test_page_without_marks_is_left_alone(tmp_path: Path) -> None:
