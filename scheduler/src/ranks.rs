@@ -78,28 +78,36 @@ impl Ranks {
     /// # Errors
     /// `asym` names a CPU that the machine has not, or not every CPU.
     pub fn find(asym: &Asym, cpus: &[usize]) -> Result<Option<Self>> {
-        let (ranks, complaints) = Self::seek(asym, cpus)?;
+        let (ranks, complaints) = Self::seek(Path::new("/sys"), asym, cpus)?;
         if !complaints.is_empty() {
             warn!("priorities of CPUs not used: {}", complaints.join("; "));
         }
         Ok(ranks)
     }
 
-    /// The same once more while a scheduler runs: what makes no sense is known.
-    ///
-    /// # Errors
-    /// As `find`.
-    pub fn find_again(asym: &Asym, cpus: &[usize]) -> Result<Option<Self>> {
-        Ok(Self::seek(asym, cpus)?.0)
+    /// Does the machine report other priorities by now? Of the CPUs that are online:
+    /// one that is not takes its files along, and keeps its priority.
+    pub fn changed(&self, asym: &Asym) -> bool {
+        self.changed_in(Path::new("/sys"), asym)
     }
 
-    fn seek(asym: &Asym, cpus: &[usize]) -> Result<(Option<Self>, Vec<String>)> {
-        let sys = Path::new("/sys");
+    fn changed_in(&self, sys: &Path, asym: &Asym) -> bool {
+        let mut online = self.priorities.clone();
+        if let Some(cpus) = listed(sys, "online") {
+            online.retain(|cpu, _| cpus.contains(cpu));
+        }
+        let cpus: Vec<usize> = online.keys().copied().collect();
+        let before = Self::unless_equal(&self.source, online);
+        // What makes no sense has been told when the scheduler was loaded.
+        Self::seek(sys, asym, &cpus).is_ok_and(|(now, _)| now != before)
+    }
+
+    fn seek(sys: &Path, asym: &Asym, cpus: &[usize]) -> Result<(Option<Self>, Vec<String>)> {
         match asym {
             Asym::Off => Ok((None, Vec::new())),
             Asym::Auto => Ok(Self::read(sys, cpus)),
             Asym::Priorities(priorities) => {
-                let present = present(sys).unwrap_or_else(|| cpus.to_vec());
+                let present = listed(sys, "present").unwrap_or_else(|| cpus.to_vec());
                 Ok((Self::given(priorities, &present, cpus)?, Vec::new()))
             }
         }
@@ -271,9 +279,9 @@ pub fn parse(text: &str) -> Result<Asym, String> {
     Ok(Asym::Priorities(priorities))
 }
 
-/// The CPUs that the machine has, online or not.
-fn present(sys: &Path) -> Option<Vec<usize>> {
-    let list = fs::read_to_string(sys.join("devices/system/cpu/present")).ok()?;
+/// The CPUs that are `present`, online or not, or those `online`.
+fn listed(sys: &Path, what: &str) -> Option<Vec<usize>> {
+    let list = fs::read_to_string(sys.join("devices/system/cpu").join(what)).ok()?;
     parse_cpus(list.trim()).ok()
 }
 
@@ -351,11 +359,23 @@ mod tests {
     fn ranks_that_change_are_seen() {
         let file = "cpufreq/amd_pstate_prefcore_ranking";
         let sys = Sys::new("change").with_each(file, ["236", "231", "226", "221"]);
-        let before = sys.ranks();
-        assert_eq!(before, sys.ranks());
-        let after = sys.with_each(file, ["221", "231", "226", "236"]).ranks();
-        assert_ne!(before, after);
-        assert!(after.unwrap().priority(3) > before.unwrap().priority(3));
+        let before = sys.ranks().unwrap();
+        assert!(!before.changed_in(&sys.0, &Asym::Auto));
+        let sys = sys.with_each(file, ["221", "231", "226", "236"]);
+        assert!(before.changed_in(&sys.0, &Asym::Auto));
+        assert!(sys.ranks().unwrap().priority(3) > before.priority(3));
+    }
+
+    #[test]
+    fn a_cpu_that_goes_offline_keeps_its_rank() {
+        let file = "cpufreq/amd_pstate_prefcore_ranking";
+        let sys = Sys::new("offline").with_each(file, ["236", "231", "226", "221"]);
+        let before = sys.ranks().unwrap();
+        fs::remove_file(sys.0.join("devices/system/cpu/cpu3").join(file)).unwrap();
+        let sys = sys.with("devices/system/cpu/online", "0-2\n");
+        assert!(!before.changed_in(&sys.0, &Asym::Auto));
+        let sys = sys.with(format!("devices/system/cpu/cpu0/{file}"), "100");
+        assert!(before.changed_in(&sys.0, &Asym::Auto));
     }
 
     #[test]

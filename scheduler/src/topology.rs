@@ -157,8 +157,7 @@ impl Topology {
 
     /// Are there ranks, and does the machine report others by now?
     pub fn ranks_changed(&self, asym: &Asym) -> bool {
-        let ids: Vec<usize> = self.cpus.iter().map(|cpu| cpu.id).collect();
-        self.ranks.is_some() && Ranks::find_again(asym, &ids).is_ok_and(|now| now != self.ranks)
+        self.ranks.as_ref().is_some_and(|ranks| ranks.changed(asym))
     }
 
     /// The CPUs of each LLC.
