@@ -12,6 +12,12 @@ from tests.packaging import PACKAGING, build, unit
 EXPOSURE = 25
 """tenths, `systemd-analyze security`: the service needs capabilities and BPF, all else is shut"""
 
+STALL_S = 30
+"""how long the kernel lets a task wait at most, whatever one asks (SCX_WATCHDOG_MAX_TIMEOUT, kernel/sched/ext.c)"""
+
+LOADING_S = 30
+"""ample, for loading on a machine whose CPUs are all busy"""
+
 
 @pytest.fixture(scope="module")
 def package() -> Path:
@@ -59,6 +65,25 @@ def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
     file.write_text((PACKAGING / file.name).read_text().replace("/usr/bin/scx_heddle", str(program)))
     done = subprocess.run(["systemd-analyze", "verify", "--man=no", file], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_load_that_stalls_the_scheduler_is_not_starved_for_ever() -> None:
+    """Each start may end in a stall; all that are allowed have to fall into the interval, or none is ever refused."""
+    settings = unit()
+    round_s = STALL_S + LOADING_S + int(settings["RestartSec"])
+    assert int(settings["StartLimitBurst"]) * round_s < int(settings["StartLimitIntervalSec"])
+
+
+@pytest.mark.parametrize("option", ["--nosuch", "--slice-us=1"])
+def test_the_service_is_not_started_again_with_a_wrong_option(option: str) -> None:
+    program = paths.REPOSITORY / "target/release/scx_heddle"
+    done = subprocess.run([program, option], capture_output=True, check=False)
+    assert str(done.returncode) in unit()["RestartPreventExitStatus"].split()
+
+
+def test_schedulers_that_exclude_this_one_stop_before_it_starts() -> None:
+    settings = unit()
+    assert set(settings["Conflicts"].split()) <= set(settings["After"].split())
 
 
 def test_the_unit_is_hardened() -> None:
