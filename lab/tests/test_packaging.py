@@ -1,5 +1,6 @@
 """The Debian package and the unit in it, as far as a host can judge them; tests/vm/test_packaging.py installs it."""
 
+import os
 import re
 import subprocess
 from pathlib import Path
@@ -84,6 +85,26 @@ def test_the_service_is_not_started_again_with_a_wrong_option(option: str) -> No
 def test_schedulers_that_exclude_this_one_stop_before_it_starts() -> None:
     settings = unit()
     assert set(settings["Conflicts"].split()) <= set(settings["After"].split())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "asked"),
+    [
+        (["configure", ""], ["daemon-reload"]),
+        (["configure", "0.1.0"], ["daemon-reload", "try-restart scx_heddle.service"]),
+        (["abort-upgrade", "0.2.0"], ["daemon-reload"]),
+    ],
+)
+def test_an_upgrade_replaces_the_program_that_runs(tmp_path: Path, arguments: list[str], asked: list[str]) -> None:
+    """A script stands for systemctl, of a service that does not come back: that fails no installation."""
+    log = tmp_path / "log"
+    systemctl = tmp_path / "systemctl"
+    systemctl.write_text(f'#!/bin/sh\necho "$*" >> {log}\n[ "$1" = daemon-reload ]\n')
+    systemctl.chmod(0o755)
+    script = (PACKAGING / "postinst").read_text().replace("/run/systemd/system", str(tmp_path))
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    done = subprocess.run(["sh", "-c", script, "postinst", *arguments], env=environment, check=False)
+    assert (done.returncode, log.read_text().splitlines()) == (0, asked)
 
 
 def test_the_unit_is_hardened() -> None:
