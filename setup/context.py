@@ -47,6 +47,7 @@ class Context:
         cwd: Path | None = None,
         env: Mapping[str, str] | None = None,
         show: str | None = None,
+        terminal: bool = False,
     ) -> None:
         """Run a program of this stage (see `process.run`)."""
         process.run(
@@ -57,6 +58,7 @@ class Context:
             cwd=cwd,
             env=env,
             show=show,
+            terminal=terminal,
         )
 
     def packages(

@@ -64,18 +64,21 @@ def run(
     cwd: Path | None = None,
     env: Mapping[str, str] | None = None,
     show: str | None = None,
+    terminal: bool = False,
 ) -> None:
     """Run ARGV with its output appended to LOG; a failure is a SetupError with its last line.
 
     Every SAY_EVERY_S seconds the newest line that matches the regular expression
-    SHOW is reported under STAGE's name (its group 1 where there is one).
+    SHOW is reported under STAGE's name (its group 1 where there is one). With
+    TERMINAL it keeps set-up's terminal, from which sudo reads a password.
     """
     words = [str(a) for a in argv]
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("a") as file:
         file.write(f"\n+ {' '.join(words)}\n")
         file.flush()
-        code, tail = _stream(words, cwd, env, file, _teller(stage, progress, show))
+        tell = _teller(stage, progress, show)
+        code, tail = _stream(words, cwd, env, file, tell, terminal=terminal)
     if _stopping.is_set():
         raise SetupError("stopped")
     if code != 0:
@@ -90,6 +93,8 @@ def _stream(
     env: Mapping[str, str] | None,
     log: TextIO,
     tell: Callable[[str], None],
+    *,
+    terminal: bool,
 ) -> tuple[int, deque[str]]:
     """Run WORDS, copy each line of output to LOG and to TELL; exit code and last lines."""
     tail: deque[str] = deque(maxlen=15)
@@ -103,7 +108,8 @@ def _stream(
             stderr=subprocess.STDOUT,
             text=True,
             errors="replace",
-            start_new_session=True,
+            # So that `stop_all` ends all of it; what keeps the terminal gets Ctrl-C there.
+            start_new_session=not terminal,
         )
     except OSError as error:
         return 127, deque([str(error)])

@@ -46,26 +46,33 @@ def _installed(names: list[str]) -> set[str]:
 
 
 def _install(context: Context, missing: list[str]) -> None:
-    prefix = _as_root(missing)
     context.say(f"installing {' '.join(missing)}")
+    prefix = _as_root(missing)
+    terminal = bool(prefix)  # sudo may ask each time
     env = {"DEBIAN_FRONTEND": "noninteractive"}
     install = [*prefix, "apt-get", "install", "-y", "--no-install-recommends", "--no-upgrade"]
     # Nothing that is installed may go: without --no-remove apt would solve a conflict so.
     install += ["--no-remove", *missing]
     if any(Path("/var/lib/apt/lists").glob("*_Packages*")):
         try:
-            context.run(install, env=env)
+            context.run(install, env=env, terminal=terminal)
         except SetupError:
             context.say("the host's package lists are out of date")
         else:
             return
-    context.run([*prefix, "apt-get", "update"], env=env)
-    context.run(install, env=env)
+    context.run([*prefix, "apt-get", "update"], env=env, terminal=terminal)
+    context.run(install, env=env, terminal=terminal)
 
 
 def _as_root(missing: list[str]) -> list[str]:
+    """What to put before apt-get; asks for the password that sudo wants, if it wants one."""
     if os.geteuid() == 0:
         return []
-    if shutil.which("sudo"):
-        return ["sudo", "--preserve-env=DEBIAN_FRONTEND"]
-    raise SetupError(f"neither root nor sudo: run apt-get install {' '.join(missing)} as root")
+    mend = f"run apt-get install {' '.join(missing)} as root"
+    if not shutil.which("sudo"):
+        raise SetupError(f"neither root nor sudo: {mend}")
+    sudo = ["sudo", "--preserve-env=DEBIAN_FRONTEND"]
+    # Of apt-get, not of `sudo -v`: that asks even who may run this without a password.
+    if process.output([*sudo, "apt-get", "--version"]) is None:
+        raise SetupError(f"sudo runs no apt-get for this user: {mend}")
+    return sudo
