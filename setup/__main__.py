@@ -32,6 +32,11 @@ def main() -> int:
     except SetupError as error:
         print(f"setup: {error}", file=sys.stderr)
         return 1
+    except OSError as error:
+        # What no stage expected to fail: a full disk, a cache that may not be written.
+        words = [str(error.filename or ""), error.strerror or str(error)]
+        print(f"setup: {': '.join(filter(None, words))}", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         print("setup: interrupted; run again to go on from here", file=sys.stderr)
         return 130

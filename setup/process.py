@@ -51,7 +51,8 @@ def stop_all() -> None:
     _stopping.set()
     with _lock:
         for process in _running:
-            with suppress(ProcessLookupError):
+            # It has ended, keeps the terminal (and gets Ctrl-C there), or is another user's.
+            with suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGTERM)
 
 
