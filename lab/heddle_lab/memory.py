@@ -9,7 +9,7 @@ import fcntl
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
@@ -79,15 +79,16 @@ def _promised(ledger: Path) -> dict[int, int]:
     """Return process -> MiB of the entries whose owners live; the others are removed."""
     held: dict[int, int] = {}
     for path in ledger.glob("*.mib"):
-        try:
-            with path.open() as entry:
+        with suppress(FileNotFoundError), path.open() as entry:
+            try:
                 fcntl.flock(entry, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                # From the open file: by now its owner may have removed it. It is empty while it is being made.
+                if words := entry.read().split():
+                    pid, mib = map(int, words)
+                    held[pid] = held.get(pid, 0) + mib
+            else:
                 path.unlink(missing_ok=True)
-        except BlockingIOError:
-            pid, mib = (int(word) for word in path.read_text().split())
-            held[pid] = held.get(pid, 0) + mib
-        except FileNotFoundError:
-            continue
     return held
 
 

@@ -1,6 +1,7 @@
 """Many cells at once: nothing is done twice and nothing is lost, whatever ends the run or a worker."""
 
 import contextlib
+import fcntl
 import json
 import os
 import signal
@@ -16,6 +17,9 @@ import pytest
 from heddle_lab import memory, scratch
 from heddle_lab.errors import HeddleError
 from tests.emulator import Emulator
+
+NOBODY = (1 << 22) + 1
+"""no process: PID_MAX_LIMIT and one"""
 
 PATIENCE_S = 60.0
 
@@ -224,6 +228,31 @@ def test_the_memory_of_a_dead_process_is_free(tmp_path: Path, monkeypatch: pytes
     holder.kill()
     holder.communicate()
     assert memory.free_mib(tmp_path) == 1000
+
+
+@pytest.mark.parametrize(("text", "free"), [(f"{NOBODY} 300", 700), ("", 1000)])
+def test_an_entry_that_its_owner_removes_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, free: int
+) -> None:
+    """It may count a moment longer; it fails nobody."""
+    monkeypatch.setattr(memory, "available_mib", lambda: 1000)
+    entry = tmp_path / f"{NOBODY}-1.mib"
+    entry.write_text(text)
+
+    def flock(_file: object, _operation: int) -> None:
+        entry.unlink()
+        raise BlockingIOError
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    assert memory.free_mib(tmp_path) == free
+    assert not entry.exists()
+
+
+def test_an_entry_that_is_being_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "available_mib", lambda: 1000)
+    with (tmp_path / f"{NOBODY}-1.mib").open("w") as entry:
+        fcntl.flock(entry, fcntl.LOCK_EX)
+        assert memory.free_mib(tmp_path) == 1000
 
 
 def test_scratch_of_a_living_run_is_left_alone() -> None:
