@@ -1,10 +1,12 @@
 """The command `heddle`."""
 
+import math
 import re
 import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 from rich import box
@@ -69,6 +71,18 @@ def main() -> None:
 def _die(message: str, status: int = 1) -> None:
     click.echo(f"heddle: {message}", err=True)
     sys.exit(status)
+
+
+class _Milliseconds(click.FloatRange):
+    """A time that is a number of nanoseconds: `nan`, which lies in every range, and `inf` are none."""
+
+    name = "number of milliseconds"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        number: float = super().convert(value, param, ctx)
+        if not math.isfinite(number * 1e6):
+            self.fail(f"{value!r} is not a valid {self.name}.", param, ctx)
+        return number
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -245,8 +259,15 @@ def report(folder: Path, into: Path | None, means: bool, rivals: tuple[str, ...]
 @click.option("--machine", "machine_name", metavar="M")
 @click.option("--kernel", "kernel_name", metavar="K")
 @click.option("--seed", default=1, show_default=True, metavar="N")
-@click.option("--from-ms", type=float, metavar="MS", help="Begin of the picture in the step; default: its middle.")
-@click.option("--for-ms", type=float, default=timelines.SPAN_NS / 1e6, show_default=True, metavar="MS")
+@click.option(
+    "--from-ms",
+    type=_Milliseconds(min=0),
+    metavar="MS",
+    help="Begin of the picture in the step; default: its middle.",
+)
+@click.option(
+    "--for-ms", type=_Milliseconds(min=1e-6), default=timelines.SPAN_NS / 1e6, show_default=True, metavar="MS"
+)
 def timeline(
     folder: Path,
     sched: str,

@@ -202,6 +202,32 @@ def test_wrong_names_in_an_experiment_are_named_with_its_file(
     assert err.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("option", "value", "complaint"),
+    [
+        ("--for-ms", "nan", "'nan' is not a valid number of milliseconds."),
+        ("--for-ms", "inf", "'inf' is not a valid number of milliseconds."),
+        ("--for-ms", "1e305", "'1e305' is not a valid number of milliseconds."),
+        ("--for-ms", "0", "0.0 is not in the range x>=1e-06."),
+        ("--for-ms", "1e-9", "1e-09 is not in the range x>=1e-06."),
+        ("--for-ms", "-1", "-1.0 is not in the range x>=1e-06."),
+        ("--for-ms", "x", "'x' is not a valid number of milliseconds."),
+        ("--from-ms", "nan", "'nan' is not a valid number of milliseconds."),
+        ("--from-ms", "inf", "'inf' is not a valid number of milliseconds."),
+        ("--from-ms", "-inf", "-inf is not in the range x>=0."),
+    ],
+)
+def test_an_interval_that_is_none(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], option: str, value: str, complaint: str
+) -> None:
+    argv = ["heddle", "timeline", "/nonexistent", "--sched", "a", "--workload", "b", option, value]
+    monkeypatch.setattr("sys.argv", argv)
+    with pytest.raises(SystemExit) as caught:
+        cli.main()
+    assert caught.value.code == 1
+    assert capsys.readouterr().err == f"heddle: Invalid value for '{option}': {complaint}\n"
+
+
 def test_what_the_command_line_replaces_is_not_blamed_on_the_file(cache: Path) -> None:
     path = toml(cache / "mine.toml", EXPERIMENT + '[[workloads]]\nname = "hackbench"\n')
     wrong = experiment.Overrides(machines=["nosuch"])
