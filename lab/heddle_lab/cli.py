@@ -422,7 +422,7 @@ def shell(machine_name: str, kernel_name: str, sched: str, layers: tuple[str, ..
 
 @cli.command(name="doctor")
 def examine() -> int:
-    """Say whether this machine can load scx_heddle and run guests; exit status 1 if anything is missing."""
+    """Say whether this machine can load scx_heddle and run guests; exit status 1 if anything but root is missing."""
     found = list(doctor.laboratory())
     lines, loads = doctor.scheduler()
     click.echo("to measure schedulers in guests (bin/heddle run):")

@@ -5,15 +5,18 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
-
-from heddle_lab import image, kernels, paths
+from heddle_lab import image, kernels, memory, paths
 from heddle_lab.errors import HeddleError
 
 PROGRAM = paths.REPOSITORY / "bin" / "scx_heddle"
 
 MEMORY_MIB = 2048
 """for one guest of the smaller machines, with QEMU around it"""
+
+_MISSING, _REMARK = "missing  ", "remark   "
+
+BY_ROOT = frozenset({"root", "capabilities"})
+"""what `scx_heddle --check` names that comes with root"""
 
 
 @dataclass(frozen=True)
@@ -26,7 +29,7 @@ class Finding:
 
     def __str__(self) -> str:
         """Return a line as `scx_heddle --check` writes them."""
-        return f"missing  {self.what}: {self.missing}" if self.missing else f"ok       {self.what}"
+        return f"{_MISSING}{self.what}: {self.missing}" if self.missing else f"ok       {self.what}"
 
 
 def laboratory() -> Iterator[Finding]:
@@ -35,7 +38,7 @@ def laboratory() -> Iterator[Finding]:
     yield _ask("kernels", _kernels)
     yield _ask("the guest's userland", lambda: image.layer_files(()))
     yield _ask("scx_heddle", _program)
-    free_mib = psutil.virtual_memory().available >> 20
+    free_mib = memory.available_mib()
     yield Finding(
         f"{MEMORY_MIB} MiB of memory for a guest",
         None if free_mib >= MEMORY_MIB else f"{free_mib} MiB are free: end other programs, or choose a small machine",
@@ -63,9 +66,18 @@ def _program() -> Path:
 
 
 def scheduler() -> tuple[list[str], bool]:
-    """Ask scx_heddle whether this machine can load it: its lines, and its answer."""
+    """Ask scx_heddle whether this machine can load it: its lines, and the answer.
+
+    That its user is not root is a remark, no answer: root would look for the laboratory in another home.
+    """
     built = _ask("scx_heddle", _program)
     if built.missing:
         return [str(built)], False
     done = subprocess.run([PROGRAM, "--check"], capture_output=True, text=True, check=False)
-    return done.stdout.splitlines() or done.stderr.splitlines(), done.returncode == 0
+    lines = done.stdout.splitlines() or done.stderr.splitlines()
+    missing = {line: line.removeprefix(_MISSING).partition(":")[0] for line in lines if line.startswith(_MISSING)}
+    if "root" not in missing.values():
+        return lines, done.returncode == 0
+    remarks = [line for line, what in missing.items() if what in BY_ROOT]
+    lines = [line.replace(_MISSING, _REMARK, 1) if line in remarks else line for line in lines]
+    return lines, done.returncode == 1 and len(remarks) == len(missing)

@@ -1,5 +1,6 @@
 """`heddle doctor` and `heddle manual`."""
 
+import re
 import subprocess
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from heddle_lab import doctor
+from heddle_lab import doctor, paths
 from heddle_lab.cli import cli
 
 
@@ -29,12 +30,40 @@ def test_a_complete_machine_is_fine(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.usefixtures("cache")
 def test_what_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "PROGRAM", program(tmp_path, "echo 'missing  root: use sudo'; exit 1"))
+    monkeypatch.setattr(doctor, "PROGRAM", program(tmp_path, "echo 'missing  the types: boot another'; exit 1"))
     monkeypatch.setattr(doctor, "MEMORY_MIB", 1 << 40)
     result = CliRunner().invoke(cli, ["doctor"], standalone_mode=False)
     assert result.return_value == 1
-    assert "missing  root: use sudo" in result.output
+    assert "missing  the types: boot another" in result.output
     assert "MiB are free" in result.output
+
+
+NOT_ROOT = "missing  root: use sudo\nmissing  capabilities: loading needs CAP_BPF"
+
+
+@pytest.mark.usefixtures("cache")
+@pytest.mark.parametrize(
+    ("said", "status"),
+    [
+        (NOT_ROOT, 0),
+        (f"{NOT_ROOT}\nmissing  the types: boot another", 1),
+        ("ok       root\nmissing  capabilities: loading needs CAP_BPF", 1),
+    ],
+)
+def test_root_is_a_remark_where_it_explains_all_that_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, status: int
+) -> None:
+    monkeypatch.setattr(doctor, "PROGRAM", program(tmp_path, f"echo '{said}'; exit 1"))
+    monkeypatch.setattr(doctor, "MEMORY_MIB", 1)
+    result = CliRunner().invoke(cli, ["doctor"], standalone_mode=False)
+    assert result.return_value == status
+    assert ("remark   root: use sudo" in result.output) == ("missing  root" in said)
+    assert ("missing  " in result.output) == (status == 1)
+
+
+def test_what_comes_with_root_is_named_as_the_loader_names_it() -> None:
+    source = (paths.REPOSITORY / "scheduler/src/preflight.rs").read_text()
+    assert set(re.findall(r'what: "(.*?)"', source)) >= doctor.BY_ROOT
 
 
 def test_an_empty_cache_is_no_traceback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
