@@ -10,7 +10,6 @@ IN = $(PYTHON) -m setup exec
 C_FILES = $(shell find scheduler/src/bpf scheduler/tests lab/clock -name '*.[ch]')
 PY_DIRS = setup lab
 AUDITORS = $${HEDDLE_CACHE:-~/.cache/heddle}/audit/bin
-CARGO_LOCKS = $(shell git ls-files '*Cargo.lock')
 ADVISORIES = https://github.com/RustSec/advisory-db
 # Published tables; smoke and demo are for looking.
 BENCH = $(filter-out smoke demo,$(basename $(notdir $(wildcard lab/experiments/*.toml))))
@@ -92,7 +91,7 @@ lint: setup
 # Crates and Python packages with known vulnerabilities: CONTRIBUTING.md, Dependencies.
 audit: setup
 	$(PYTHON) -m setup audit
-	set -e; for lock in $(CARGO_LOCKS); do $(IN) $(AUDITORS)/cargo-audit audit -f $$lock $(CARGO_AUDIT); done
+	$(IN) $(AUDITORS)/cargo-audit audit -f Cargo.lock $(CARGO_AUDIT)
 	$(IN) $(AUDITORS)/pip-audit --require-hashes --disable-pip -r lab/requirements.txt $(PIP_AUDIT)
 
 fmt: setup
