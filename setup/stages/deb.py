@@ -96,10 +96,7 @@ def _depends(program: Path) -> str:
     """The packages of the libraries that PROGRAM loads."""
     with tempfile.TemporaryDirectory(prefix="heddle-shlibs-") as name:
         source = Path(name)
-        _place(
-            source / "debian/control",
-            b"Source: scx-heddle\n\nPackage: scx-heddle\nArchitecture: amd64\n",
-        )
+        _place(source / "debian/control", SOURCE)
         said = process.output(["dpkg-shlibdeps", "-O", program], cwd=source)
     found = re.search(r"^shlibs:Depends=(.+)$", said or "", re.MULTILINE)
     if found is None:
