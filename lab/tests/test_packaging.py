@@ -41,6 +41,7 @@ def test_the_package_holds_all_that_an_administrator_needs(package: Path) -> Non
         "./usr/share/fish/vendor_completions.d/scx_heddle.fish",
         "./usr/share/zsh/vendor-completions/_scx_heddle",
         "./usr/share/doc/scx-heddle/copyright",
+        "./usr/share/doc/scx-heddle/grafana/heddle.json",
     } <= listed
     needed = run("dpkg-deb", "--field", package, "Depends")
     assert {"libc6", "libelf1"} <= {re.split(r"[ t]", one.strip())[0] for one in needed.split(",")}

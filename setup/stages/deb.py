@@ -21,6 +21,7 @@ FILES = {
     "scx_heddle.service": "usr/lib/systemd/system/scx_heddle.service",
     "scx_heddle.default": "etc/default/scx_heddle",
     "scx_heddle.toml": "etc/scx_heddle.toml",
+    "grafana/heddle.json": "usr/share/doc/scx-heddle/grafana/heddle.json",
 }
 
 # Shell -> where its completions are installed.
