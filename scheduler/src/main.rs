@@ -9,6 +9,7 @@ mod manual;
 mod metrics;
 mod monitor;
 mod options;
+mod output;
 mod preflight;
 mod privileges;
 mod ranks;
@@ -19,6 +20,7 @@ mod usage;
 mod verifier;
 mod view;
 
+use std::io::{self, Write};
 use std::mem::MaybeUninit;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -37,7 +39,8 @@ fn main() -> ExitCode {
     match Options::read().and_then(|options| run(&options)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
-            eprintln!("{NAME}: {e:#}");
+            // eprintln!() panics where stderr is closed or full.
+            let _ = writeln!(io::stderr(), "{NAME}: {e:#}");
             ExitCode::FAILURE
         }
     }
@@ -45,16 +48,17 @@ fn main() -> ExitCode {
 
 fn run(options: &Options) -> Result<()> {
     if let Some(shell) = options.completions {
-        manual::completions(shell);
+        output::print(|out| manual::completions(shell, out))?;
     } else if options.man {
-        manual::page(&mut std::io::stdout().lock())?;
+        output::print(manual::page)?;
     } else if options.help_stats {
-        monitor::explain(&mut std::io::stdout().lock())?;
+        output::print(monitor::explain)?;
     } else if options.check {
         preflight::report()?;
     } else if options.topology {
         init_log(options.verbose)?;
-        print!("{}", Topology::read(&options.asym)?);
+        let topology = Topology::read(&options.asym)?;
+        output::print(|out| write!(out, "{topology}"))?;
     } else if let Some(interval) = options.monitor {
         init_log(options.verbose)?;
         monitor::watch(interval, options.json, shutdown_on_signal()?)?;

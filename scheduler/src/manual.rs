@@ -14,11 +14,17 @@ use clap_mangen::{
 use crate::options::Options;
 use crate::stats::Counters;
 
-/// Write the completions of `shell` to stdout.
-pub fn completions(shell: Shell) {
+/// Write the completions of `shell`.
+///
+/// # Errors
+/// `out` cannot be written.
+pub fn completions(shell: Shell, out: &mut impl Write) -> io::Result<()> {
     let mut command = Options::command();
     let name = command.get_name().to_string();
-    clap_complete::generate(shell, &mut command, name, &mut io::stdout());
+    // clap_complete panics where it cannot write: into memory, it always can.
+    let mut text = Vec::new();
+    clap_complete::generate(shell, &mut command, name, &mut text);
+    out.write_all(&text)
 }
 
 /// Write scx_heddle(8).

@@ -2,7 +2,7 @@
 
 //! Show the statistics of a running scx_heddle.
 
-use std::io::{IsTerminal, Write};
+use std::io::{self, IsTerminal, Write};
 use std::iter;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,7 +29,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 ///
 /// # Errors
 /// `out` cannot be written.
-pub fn explain(out: &mut impl Write) -> Result<()> {
+pub fn explain(out: &mut impl Write) -> io::Result<()> {
     let names = Counters::ABOUT.iter().map(|(name, _)| name.len());
     let width = names.max().unwrap_or(0);
     for (name, text) in Counters::ABOUT {
@@ -44,7 +44,7 @@ pub fn explain(out: &mut impl Write) -> Result<()> {
 /// # Errors
 /// The terminal or stdout cannot be used.
 pub fn watch(interval: Duration, json: bool, shutdown: Arc<AtomicBool>) -> Result<()> {
-    if json || !std::io::stdout().is_terminal() {
+    if json || !io::stdout().is_terminal() {
         return print(interval, json, shutdown);
     }
     let cpus = Topology::read(&Asym::Off)?.llcs();
@@ -65,7 +65,7 @@ pub fn print(interval: Duration, json: bool, shutdown: Arc<AtomicBool>) -> Resul
         interval,
         || shutdown.load(Ordering::Relaxed),
         |counters| {
-            let mut out = std::io::stdout().lock();
+            let mut out = io::stdout().lock();
             writeln!(out, "{}", format(&counters, json)?)?;
             Ok(out.flush()?)
         },

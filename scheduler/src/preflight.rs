@@ -4,10 +4,12 @@
 //! libbpf and the kernel would otherwise refuse with a bare error number.
 
 use std::fs;
+use std::io::Write;
 use std::path::Path;
 
 use anyhow::{Result, bail};
 
+use crate::output;
 use crate::privileges;
 
 const STATE: &str = "/sys/kernel/sched_ext/state";
@@ -56,18 +58,21 @@ pub fn check() -> Result<()> {
 /// Print each requirement and whether it is met.
 ///
 /// # Errors
-/// One line, if the scheduler cannot be loaded here as things are.
+/// One line, if the scheduler cannot be loaded here as things are, or stdout cannot be written.
 pub fn report() -> Result<()> {
     let requirements = requirements()?;
-    for one in &requirements {
-        match &one.missing {
-            None => println!("ok       {}", one.what),
-            Some(missing) => println!("missing  {}: {missing}", one.what),
+    output::print(|out| {
+        for one in &requirements {
+            match &one.missing {
+                None => writeln!(out, "ok       {}", one.what)?,
+                Some(missing) => writeln!(out, "missing  {}: {missing}", one.what)?,
+            }
         }
-    }
-    for (function, instead) in absent_functions() {
-        println!("without  {function}(): {instead}");
-    }
+        for (function, instead) in absent_functions() {
+            writeln!(out, "without  {function}(): {instead}")?;
+        }
+        Ok(())
+    })?;
     let missing = requirements.iter().filter(|one| one.missing.is_some());
     match missing.count() {
         0 => Ok(()),
