@@ -5,6 +5,7 @@
 mod bpf_skel;
 mod cgroupfs;
 mod config;
+mod exit;
 mod manual;
 mod metrics;
 mod monitor;

@@ -2,6 +2,7 @@
 
 //! The BPF program: configured, loaded, attached, and detached when dropped.
 
+use std::io;
 use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::Arc;
@@ -19,10 +20,11 @@ use scx_utils::compat::{
     SCX_OPS_ALLOW_QUEUED_WAKEUP, SCX_OPS_ENQ_LAST, SCX_OPS_KEEP_BUILTIN_IDLE,
     SCX_OPS_SWITCH_PARTIAL,
 };
-use scx_utils::{scx_ops_attach, scx_ops_load, scx_ops_open, uei_exited, uei_report};
+use scx_utils::{scx_ops_attach, scx_ops_load, scx_ops_open, uei_exited};
 
 use crate::bpf_skel::{BpfSkel, BpfSkelBuilder, OpenBpfSkel, types};
 use crate::cgroupfs;
+use crate::exit::Exit;
 use crate::metrics;
 use crate::options::{
     AsymRule, Cgroup, CpuMax, Fair, Idle, Locking, Options, ReschedIdle, RunQueue, Switch,
@@ -141,7 +143,8 @@ impl<'object> Scheduler<'object> {
             }
         }
         drop(self.link.take());
-        let exit = uei_report!(&self.skel, uei)?;
+        let exit = Exit::read(&self.skel)?;
+        exit.report(&mut io::stderr().lock())?;
         if ranks_changed {
             log::info!("CPUs rank differently now");
         } else if exit.should_restart() {
