@@ -26,15 +26,19 @@ use std::mem::MaybeUninit;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
-use anyhow::{Context, Result};
-use crossbeam_channel::Receiver;
+use anyhow::{Context, Result, bail};
+use crossbeam_channel::{Receiver, RecvTimeoutError};
 
 use options::Options;
 use scheduler::{Ended, Scheduler};
 use topology::Topology;
 
 const NAME: &str = "scx_heddle";
+
+/// How long the end of the program waits for a line that is being printed.
+const LAST_LINE: Duration = Duration::from_secs(1);
 
 fn main() -> ExitCode {
     match Options::read().and_then(|options| run(&options)) {
@@ -62,7 +66,8 @@ fn run(options: &Options) -> Result<()> {
         output::print(|out| write!(out, "{topology}"))?;
     } else if let Some(interval) = options.monitor {
         init_log(options.verbose)?;
-        monitor::watch(interval, options.json, shutdown_on_signal()?)?;
+        let shutdown = shutdown_on_signal()?;
+        monitor::watch(interval, options.json, &shutdown)?;
     } else {
         init_log(options.verbose)?;
         load(options)?;
@@ -80,16 +85,47 @@ fn load(options: &Options) -> Result<()> {
         Some(address) => metrics::serve(address)?,
         None => crossbeam_channel::never(),
     };
-    let printer = options.stats.map(|interval| {
-        let (json, shutdown) = (options.json, shutdown.clone());
-        std::thread::spawn(move || monitor::print(interval, json, shutdown))
-    });
-    let result = schedule(options, &shutdown, &scrapes);
+    let printer = options
+        .stats
+        .map(|interval| start_printer(interval, options.json, shutdown.clone()));
+    let ended = schedule(options, &shutdown, &scrapes);
     shutdown.store(true, Ordering::Relaxed);
-    if let Some(printer) = printer {
-        printer.join().expect("the statistics printer panicked")?;
+    let printed = printer.map_or(Ok(()), |printer| end_printer(&printer));
+    why_ended(ended, printed)
+}
+
+/// Print statistics in a thread of its own. What it came to is received when it has ended.
+fn start_printer(
+    interval: Duration,
+    json: bool,
+    shutdown: Arc<AtomicBool>,
+) -> Receiver<Result<()>> {
+    let (done, ended) = crossbeam_channel::bounded(1);
+    std::thread::spawn(move || {
+        // The answers come from this very process: late is better than counted anew.
+        let printed = monitor::print(interval, json, None, &shutdown);
+        // Nobody waits for it any more if its end takes too long.
+        let _ = done.send(printed);
+    });
+    ended
+}
+
+/// What the printer came to, which has been told to end. One whose reader does not read is left
+/// behind: it holds up nobody.
+fn end_printer(printer: &Receiver<Result<()>>) -> Result<()> {
+    match printer.recv_timeout(LAST_LINE) {
+        Ok(printed) => printed,
+        Err(RecvTimeoutError::Timeout) => Ok(()),
+        Err(RecvTimeoutError::Disconnected) => bail!("the printer of statistics panicked"),
     }
-    result
+}
+
+/// Why the program ends: for the scheduler's reason, if it has one, whatever became of the lines.
+fn why_ended(ended: Result<()>, printed: Result<()>) -> Result<()> {
+    if let (Err(_), Err(error)) = (&ended, &printed) {
+        log::warn!("statistics ended early: {error:#}");
+    }
+    ended.and(printed)
 }
 
 /// Schedule until a signal comes, the program fails, or the kernel ends it.
@@ -135,4 +171,31 @@ fn init_log(verbose: u8) -> Result<()> {
         .build();
     TermLogger::init(level, config, TerminalMode::Stderr, ColorChoice::Auto)
         .context("cannot set up logging")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use anyhow::anyhow;
+
+    #[test]
+    fn the_reason_of_the_scheduler_comes_first() {
+        let stall = || Err(anyhow!("stall"));
+        let full = || Err(anyhow!("full"));
+        let why = |ended, printed| why_ended(ended, printed).unwrap_err().to_string();
+        assert_eq!(why(stall(), full()), "stall");
+        assert_eq!(why(stall(), Ok(())), "stall");
+        assert_eq!(why(Ok(()), full()), "full");
+        assert!(why_ended(Ok(()), Ok(())).is_ok());
+    }
+
+    #[test]
+    fn a_printer_that_is_stuck_or_gone_holds_up_nobody() {
+        let (done, printer) = crossbeam_channel::bounded(1);
+        assert!(end_printer(&printer).is_ok());
+        done.send(Err(anyhow!("full"))).unwrap();
+        assert!(end_printer(&printer).is_err());
+        drop(done);
+        assert!(end_printer(&printer).is_err());
+    }
 }

@@ -4,8 +4,8 @@
 
 use std::io::{self, IsTerminal, Write};
 use std::iter;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -13,17 +13,21 @@ use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyModifiers};
 use scx_stats::StatsClient;
 
+use crate::output::{self, visible};
 use crate::ranks::Asym;
 use crate::stats::{Counters, Groups, Llcs};
 use crate::topology::Topology;
 use crate::usage::{Tree, Usage};
 use crate::view::View;
 
-/// How often the view looks whether it should end.
+/// How often those who wait look whether they should end.
 const POLL: Duration = Duration::from_millis(100);
 
 /// How long the scheduler may take to answer.
 const PATIENCE: Duration = Duration::from_secs(2);
+
+/// How long lines wait for a scheduler that is not there before they look again.
+const RETRY: Duration = Duration::from_secs(1);
 
 /// Print what each counter counts.
 ///
@@ -42,48 +46,131 @@ pub fn explain(out: &mut impl Write) -> io::Result<()> {
 /// `shutdown` is set, as a view if stdout is a terminal, else as lines.
 ///
 /// # Errors
-/// The terminal or stdout cannot be used.
-pub fn watch(interval: Duration, json: bool, shutdown: Arc<AtomicBool>) -> Result<()> {
+/// The terminal or stdout cannot be used, or this user may not ask.
+pub fn watch(interval: Duration, json: bool, shutdown: &AtomicBool) -> Result<()> {
     if json || !io::stdout().is_terminal() {
-        return print(interval, json, shutdown);
+        return print(interval, json, Some(PATIENCE), shutdown);
     }
     let cpus = Topology::read(&Asym::Off)?.llcs();
     let mut terminal = ratatui::try_init().context("cannot use the terminal")?;
-    let shown = show(&mut terminal, &mut View::new(cpus), interval, &shutdown);
-    ratatui::try_restore().context("cannot restore the terminal")?;
-    shown
+    let shown = show(&mut terminal, &mut View::new(cpus), interval, shutdown);
+    let restored = ratatui::try_restore().context("cannot restore the terminal");
+    shown.and(restored)
 }
 
 /// Ask the running scheduler every `interval` and print a line, until
-/// `shutdown` is set. Waits for a scheduler to appear.
+/// `shutdown` is set or nobody reads any more. Waits for a scheduler to appear.
+/// One that takes longer than `patience` is asked anew, and then counts anew.
 ///
 /// # Errors
-/// If stdout cannot be written.
-pub fn print(interval: Duration, json: bool, shutdown: Arc<AtomicBool>) -> Result<()> {
-    scx_utils::monitor_stats::<Counters>(
-        &[],
+/// Stdout cannot be written, or this user may not ask.
+pub fn print(
+    interval: Duration,
+    json: bool,
+    patience: Option<Duration>,
+    shutdown: &AtomicBool,
+) -> Result<()> {
+    print_each(
         interval,
-        || shutdown.load(Ordering::Relaxed),
+        shutdown,
+        || connect(patience),
         |counters| {
-            let mut out = io::stdout().lock();
-            writeln!(out, "{}", format(&counters, json)?)?;
-            Ok(out.flush()?)
+            let line = format(counters, json)?;
+            output::print(|out| writeln!(out, "{line}"))
         },
     )
+}
+
+/// What `print` does, with what `line` makes of the counters: whether anybody still reads.
+fn print_each(
+    interval: Duration,
+    shutdown: &AtomicBool,
+    connect: impl Fn() -> Result<StatsClient>,
+    mut line: impl FnMut(&Counters) -> Result<bool>,
+) -> Result<()> {
+    let mut client = None;
+    let mut failures = 0;
+    while !shutdown.load(Ordering::Relaxed) {
+        let pause = match ask(&mut client, &connect, |client| {
+            client.request("stats", Vec::new())
+        }) {
+            Ok(counters) => {
+                failures = 0;
+                if !line(&counters)? {
+                    return Ok(());
+                }
+                interval
+            }
+            Err(error) => {
+                failures += 1;
+                let trouble = trouble(error)?;
+                // The first is no news: --stats begins before the scheduler has been loaded.
+                if failures == 2 {
+                    log::info!("{trouble}");
+                }
+                RETRY
+            }
+        };
+        rest(pause, shutdown);
+    }
+    Ok(())
+}
+
+/// Sleep for `time`, or until `shutdown` is set.
+fn rest(time: Duration, shutdown: &AtomicBool) {
+    let end = Instant::now() + time;
+    while !shutdown.load(Ordering::Relaxed) {
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            break;
+        }
+        thread::sleep(left.min(POLL));
+    }
+}
+
+fn connect(patience: Option<Duration>) -> Result<StatsClient> {
+    StatsClient::new().connect(patience.map(|time| time.as_millis() as u64))
+}
+
+/// Ask the scheduler something; after a failure, which it may be restarting after, connect anew.
+fn ask<T>(
+    client: &mut Option<StatsClient>,
+    connect: impl Fn() -> Result<StatsClient>,
+    request: impl FnOnce(&mut StatsClient) -> Result<T>,
+) -> Result<T> {
+    let mut connected = match client.take() {
+        Some(connected) => connected,
+        None => connect()?,
+    };
+    let answer = request(&mut connected)?;
+    *client = Some(connected);
+    Ok(answer)
+}
+
+/// What to say of a failure that may pass.
+///
+/// # Errors
+/// It will not: this user may not ask.
+fn trouble(error: anyhow::Error) -> Result<String> {
+    let kind = error.downcast_ref().map(io::Error::kind);
+    if kind == Some(io::ErrorKind::PermissionDenied) {
+        return Err(error.context("cannot ask the running scheduler"));
+    }
+    Ok(visible(&format!("waiting for scx_heddle: {error:#}")))
 }
 
 fn show(
     terminal: &mut DefaultTerminal,
     view: &mut View,
     interval: Duration,
-    shutdown: &Arc<AtomicBool>,
+    shutdown: &AtomicBool,
 ) -> Result<()> {
     let mut client = None;
     let mut tree = Tree::new(None);
     let mut usage = Usage::read(&mut tree, iter::empty())?;
     let mut asked = Instant::now();
     while !shutdown.load(Ordering::Relaxed) {
-        match counted(&mut client) {
+        match ask(&mut client, || connect(Some(PATIENCE)), counted) {
             Ok(counted) => {
                 let now = Usage::read(&mut tree, counted.1.groups.keys().copied())?;
                 view.update(asked.elapsed(), counted, &usage, &now);
@@ -101,20 +188,13 @@ fn show(
     Ok(())
 }
 
-/// Ask the scheduler what it has counted since the last time; after a failure,
-/// which it may be restarting after, connect anew.
-fn counted(client: &mut Option<StatsClient>) -> Result<(Llcs, Groups)> {
-    let mut connected = match client.take() {
-        Some(connected) => connected,
-        None => StatsClient::new().connect(Some(PATIENCE.as_millis() as u64))?,
-    };
+/// What the scheduler has counted since the last time.
+fn counted(client: &mut StatsClient) -> Result<(Llcs, Groups)> {
     let target = |name: &str| vec![("target".to_string(), name.to_string())];
-    let counted = (
-        connected.request("stats", target("llc"))?,
-        connected.request("stats", target("group"))?,
-    );
-    *client = Some(connected);
-    Ok(counted)
+    Ok((
+        client.request("stats", target("llc"))?,
+        client.request("stats", target("group"))?,
+    ))
 }
 
 /// Wait until `next`, drawing anew whenever the terminal's size changes. Whether
@@ -123,7 +203,7 @@ fn wait(
     terminal: &mut DefaultTerminal,
     view: &View,
     next: Instant,
-    shutdown: &Arc<AtomicBool>,
+    shutdown: &AtomicBool,
 ) -> Result<bool> {
     while !shutdown.load(Ordering::Relaxed) {
         let left = next.saturating_duration_since(Instant::now());
@@ -165,6 +245,89 @@ fn format(counters: &Counters, json: bool) -> Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use anyhow::bail;
+    use std::io::{BufRead, BufReader};
+    use std::os::unix::net::UnixListener;
+
+    /// A scheduler that answers one request of each of two clients, then closes.
+    fn serve_twice(listener: &UnixListener) {
+        for value in [1, 2] {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut request = String::new();
+            let mut reader = BufReader::new(stream.try_clone().unwrap());
+            reader.read_line(&mut request).unwrap();
+            let counters = Counters {
+                queued: value,
+                ..Default::default()
+            };
+            let answer = serde_json::json!({"errno": 0, "args": {"resp": counters}});
+            writeln!(stream, "{answer}").unwrap();
+        }
+    }
+
+    #[test]
+    fn lines_come_again_after_a_restart() {
+        let path = std::env::temp_dir().join(format!("heddle-lines-{}", std::process::id()));
+        let listener = UnixListener::bind(&path).unwrap();
+        let server = thread::spawn(move || serve_twice(&listener));
+        let connect = || StatsClient::new().set_path(&path).connect(Some(60_000));
+        let shutdown = AtomicBool::new(false);
+        let mut queued = Vec::new();
+        let printed = print_each(Duration::ZERO, &shutdown, connect, |counters| {
+            queued.push(counters.queued);
+            shutdown.store(queued.len() == 2, Ordering::Relaxed);
+            Ok(true)
+        });
+        server.join().unwrap();
+        std::fs::remove_file(&path).unwrap();
+        printed.unwrap();
+        assert_eq!(queued, [1, 2]);
+    }
+
+    #[test]
+    fn lines_end_when_nobody_reads_and_fail_when_they_cannot_be_written() {
+        let path = std::env::temp_dir().join(format!("heddle-reader-{}", std::process::id()));
+        let listener = UnixListener::bind(&path).unwrap();
+        let server = thread::spawn(move || serve_twice(&listener));
+        let connect = || StatsClient::new().set_path(&path).connect(Some(60_000));
+        let running = AtomicBool::new(false);
+        let day = Duration::from_secs(86_400);
+        assert!(print_each(day, &running, connect, |_| Ok(false)).is_ok());
+        assert!(print_each(day, &running, connect, |_| bail!("full")).is_err());
+        server.join().unwrap();
+        std::fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn waiting_ends_with_the_shutdown() {
+        let shutdown = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let waiter = scope.spawn(|| rest(Duration::from_secs(86_400), &shutdown));
+            shutdown.store(true, Ordering::Relaxed);
+            waiter.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn who_may_not_ask_does_not_wait() {
+        let refused = || Err(io::Error::from(io::ErrorKind::PermissionDenied).into());
+        let running = AtomicBool::new(false);
+        let second = Duration::from_secs(1);
+        let error = print_each(second, &running, refused, |_| Ok(true)).unwrap_err();
+        let said = format!("{error:#}");
+        assert!(said.contains("permission denied"), "{said}");
+        assert_eq!(said.lines().count(), 1);
+    }
+
+    #[test]
+    fn a_failure_that_may_pass_is_named_in_one_line() {
+        let error = anyhow::anyhow!("one\ntwo\u{1b}[2J").context("no answer");
+        let said = trouble(error).unwrap();
+        assert_eq!(
+            said,
+            r"waiting for scx_heddle: no answer: one\ntwo\u{1b}[2J"
+        );
+    }
 
     #[test]
     fn json_is_one_line_and_reads_back() {
