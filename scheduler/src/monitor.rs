@@ -177,7 +177,7 @@ fn show(
                 usage = now;
                 asked = Instant::now();
             }
-            Err(_) => view.trouble = Some("waiting for scx_heddle".to_string()),
+            Err(error) => view.trouble = Some(trouble(error)?),
         }
         terminal.draw(|frame| view.draw(frame))?;
         let next = Instant::now() + interval;
