@@ -15,6 +15,8 @@ use crate::privileges;
 const STATE: &str = "/sys/kernel/sched_ext/state";
 const ROOT_OPS: &str = "/sys/kernel/sched_ext/root/ops";
 const BTF: &str = "/sys/kernel/btf/vmlinux";
+/// Where it is absent, scx_utils refuses to load (function_tracer_available()).
+const FTRACE: &str = "/proc/sys/kernel/ftrace_enabled";
 const PROC_CONFIG: &str = "/proc/config.gz";
 
 /// Kernel functions that not every supported kernel has, and what the
@@ -104,54 +106,52 @@ fn on_machine(
     release: &str,
 ) -> Vec<Requirement> {
     let at = |path: &str| root.join(path.trim_start_matches('/'));
-    let unless = |met: bool, missing: String| (!met).then_some(missing);
+    let met = |what, met: bool, missing: String| {
+        let missing = (!met).then_some(missing);
+        Requirement { what, missing }
+    };
     let config = format!("/boot/config-{release}");
     vec![
-        Requirement {
-            what: "a kernel with sched_ext",
-            missing: unless(
-                at(STATE).exists(),
-                format!(
-                    "this kernel ({release}) has no sched_ext: boot one of 6.12 or later built with CONFIG_SCHED_CLASS_EXT"
-                ),
+        met(
+            "a kernel with sched_ext",
+            at(STATE).exists(),
+            format!(
+                "this kernel ({release}) has no sched_ext: boot one of 6.12 or later built with CONFIG_SCHED_CLASS_EXT"
             ),
-        },
-        Requirement {
-            what: "root",
-            missing: unless(
-                is_root,
-                "loading a scheduler needs root: run it with sudo".to_string(),
-            ),
-        },
-        Requirement {
-            what: "capabilities",
-            missing: unless(
-                capabilities.is_empty(),
-                format!("loading a scheduler needs {}", capabilities.join(", ")),
-            ),
-        },
+        ),
+        met(
+            "root",
+            is_root,
+            "loading a scheduler needs root: run it with sudo".to_string(),
+        ),
+        met(
+            "capabilities",
+            capabilities.is_empty(),
+            format!("loading a scheduler needs {}", capabilities.join(", ")),
+        ),
         Requirement {
             what: "no other scheduler",
             missing: running(&at(STATE), &at(ROOT_OPS)).map(|name| {
                 format!("another sched_ext scheduler is running ({name}): stop it first")
             }),
         },
-        Requirement {
-            what: "the kernel's types",
-            missing: unless(
-                at(BTF).exists(),
-                format!("{BTF} is missing: boot a kernel built with CONFIG_DEBUG_INFO_BTF"),
+        met(
+            "the kernel's types",
+            at(BTF).exists(),
+            format!("{BTF} is missing: boot a kernel built with CONFIG_DEBUG_INFO_BTF"),
+        ),
+        met(
+            "the kernel's tracing of functions",
+            at(FTRACE).exists(),
+            format!("{FTRACE} is missing: boot a kernel built with CONFIG_FUNCTION_TRACER"),
+        ),
+        met(
+            "the kernel's configuration",
+            at(&config).exists() || at(PROC_CONFIG).exists(),
+            format!(
+                "the kernel's configuration is missing: provide {config} or load a kernel with {PROC_CONFIG}"
             ),
-        },
-        Requirement {
-            what: "the kernel's configuration",
-            missing: unless(
-                at(&config).exists() || at(PROC_CONFIG).exists(),
-                format!(
-                    "the kernel's configuration is missing: provide {config} or load a kernel with {PROC_CONFIG}"
-                ),
-            ),
-        },
+        ),
     ]
 }
 
@@ -199,6 +199,7 @@ mod tests {
             let root = Self(dir);
             root.write(STATE, "disabled\n");
             root.write(BTF, "");
+            root.write(FTRACE, "1\n");
             root.write(&format!("/boot/config-{RELEASE}"), "");
             root
         }
@@ -295,6 +296,13 @@ mod tests {
         let root = Root::new("btf");
         root.remove(BTF);
         assert!(root.error(true).contains("CONFIG_DEBUG_INFO_BTF"));
+    }
+
+    #[test]
+    fn missing_tracing_of_functions_is_named() {
+        let root = Root::new("ftrace");
+        root.remove(FTRACE);
+        assert!(root.error(true).contains("CONFIG_FUNCTION_TRACER"));
     }
 
     #[test]
