@@ -13,7 +13,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 use toml::{Table, Value};
 
 /// Options that make the program do something else than schedule.
-const NOT_IN_A_FILE: [&str; 10] = [
+const NOT_IN_A_FILE: [&str; 9] = [
     "check",
     "completions",
     "config",
@@ -23,7 +23,6 @@ const NOT_IN_A_FILE: [&str; 10] = [
     "monitor",
     "topology",
     "version",
-    "json",
 ];
 
 /// The file's settings as arguments of `command`, but for those that `given`
@@ -133,8 +132,8 @@ mod tests {
         );
         assert!(settings("partial = false").is_empty());
         assert_eq!(
-            settings("stats = 0.5\nsis-node = \"off\""),
-            ["--sis-node=off", "--stats=0.5"]
+            settings("stats = 0.5\njson = true\nsis-node = \"off\""),
+            ["--json", "--sis-node=off", "--stats=0.5"]
         );
     }
 

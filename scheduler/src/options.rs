@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Result;
+use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, ValueEnum};
 use clap_complete::Shell;
 
@@ -17,7 +18,7 @@ use crate::ranks::{self, Asym};
 
 // The headings of --help, one a mechanism.
 const RUN_QUEUE: &str = "Run queue";
-const GLOBAL_QUEUE: &str = "Global run queue";
+const GLOBAL_QUEUE: &str = "Global queue";
 const WAKE_QUEUE: &str = "Shared wake queue";
 const IDLE_SEARCH: &str = "Idle search";
 const ASYMMETRY: &str = "CPUs of different speed";
@@ -144,7 +145,7 @@ pub struct Options {
     #[arg(long, help_heading = OBSERVATION)]
     pub schedstat: bool,
 
-    /// Print statistics as JSON, one object a line
+    /// Print the statistics of --stats or --monitor as JSON, one object a line
     #[arg(long, help_heading = OBSERVATION)]
     pub json: bool,
 
@@ -187,11 +188,27 @@ impl Options {
         let command = Self::command();
         let given: Vec<OsString> = std::env::args_os().collect();
         let matches = command.clone().get_matches_from(&given);
-        let Some(file) = matches.get_one::<PathBuf>("config") else {
-            return Ok(Self::from_arg_matches(&matches)?);
+        let options = match matches.get_one::<PathBuf>("config") {
+            None => Self::from_arg_matches(&matches)?,
+            Some(file) => {
+                let more = config::arguments(file, &command, &matches)?;
+                Self::parse_from(given.into_iter().chain(more))
+            }
         };
-        let more = config::arguments(file, &command, &matches)?;
-        Ok(Self::parse_from(given.into_iter().chain(more)))
+        Ok(options.consistent().unwrap_or_else(|error| error.exit()))
+    }
+
+    /// What cannot be judged before the file has been read: either may be there, the other on the
+    /// command line.
+    ///
+    /// # Errors
+    /// An option has no effect without another.
+    fn consistent(self) -> Result<Self, clap::Error> {
+        if self.json && self.stats.is_none() && self.monitor.is_none() {
+            let said = "--json is how --stats and --monitor print: give one of them too";
+            return Err(Self::command().error(ErrorKind::MissingRequiredArgument, said));
+        }
+        Ok(self)
     }
 
     /// How long a task may run while others wait, in microseconds.
@@ -364,6 +381,19 @@ mod tests {
         };
         assert_eq!(switch(&["--sis-node"]), Switch::On);
         assert_eq!(switch(&["--sis-node=off"]), Switch::Off);
+    }
+
+    #[test]
+    fn json_is_of_statistics() {
+        let judged = |args: &[&str]| {
+            let options = Options::try_parse_from([&["scx_heddle"], args].concat()).unwrap();
+            options.consistent().map(|options| options.json)
+        };
+        assert!(judged(&["--json", "--stats", "1"]).unwrap());
+        assert!(judged(&["--json", "--monitor", "1"]).unwrap());
+        assert!(!judged(&[]).unwrap());
+        let error = judged(&["--json"]).unwrap_err().to_string();
+        assert!(error.lines().next().unwrap().contains("--stats"), "{error}");
     }
 
     #[test]
