@@ -78,7 +78,11 @@ struct cpu_ctx {
 	bool running; /* a task of ours runs */
 	bool curr_idle; /* it is SCHED_IDLE */
 	bool curr_pinned; /* it may run here only */
-	bool curr_hog; /* is_hog(), or on a further slice */
+	/*
+	 * It is_hog(), or has run for longer than the granularity and was given
+	 * a further slice.
+	 */
+	bool curr_hog;
 	bool yielded; /* it called sched_yield() */
 	bool offered; /* other CPUs may run some of what is queued */
 	bool local_pending; /* a task put past the queue has not run yet */

@@ -218,13 +218,24 @@ static __always_inline void runq_start(u32 cpu, struct task_struct *p,
 	c->local_pending = false;
 }
 
+/*
+ * CPU time of @p, the running task of @c, since it started or was rebased. By the
+ * kernel's account, which unlike @curr_since may leave out interrupts and stolen
+ * time (rq->clock_task), and is up to date where the kernel has just charged @p:
+ * in ops.dispatch and ops.stopping.
+ */
+static __always_inline u64 curr_ran_ns(const struct cpu_ctx *c,
+				       const struct task_struct *p)
+{
+	return p->se.sum_exec_runtime - c->curr_sum_exec;
+}
+
 /* Virtual time that @p, which runs on @cpu, has reached. */
 static __always_inline u64 runq_charge(u32 cpu, const struct cpu_ctx *c,
 				       const struct task_struct *p)
 {
-	u64 ran = p->se.sum_exec_runtime - c->curr_sum_exec;
-
-	return c->curr_vt + vt_delta(charged_ns(cpu, ran), c->curr_inv);
+	return c->curr_vt +
+	       vt_delta(charged_ns(cpu, curr_ran_ns(c, p)), c->curr_inv);
 }
 
 /* ops.stopping: @p leaves @cpu. */
@@ -310,7 +321,7 @@ static __always_inline bool runq_head(u32 cpu, u64 *vt)
 static __always_inline void runq_keep(struct cpu_ctx *c,
 				      struct task_struct *prev, u64 vt)
 {
-	u64 ran = prev->se.sum_exec_runtime - c->curr_sum_exec;
+	u64 ran = curr_ran_ns(c, prev);
 	struct standing who = standing_of(prev);
 
 	prev->scx.slice = slice_ns;
