@@ -114,7 +114,8 @@ impl<'object> Scheduler<'object> {
         shutdown: &Arc<AtomicBool>,
         scrapes: &Receiver<metrics::Asked>,
     ) -> Result<Ended> {
-        let (response, request) = self.stats.channels();
+        let (response, mut request) = self.stats.channels();
+        let mut scrapes = scrapes.clone();
         let mut limits = match &self.limits {
             Some(watch) => watch.told.clone(),
             None => crossbeam_channel::never(),
@@ -123,17 +124,20 @@ impl<'object> Scheduler<'object> {
         let mut ranks_changed = false;
         while !shutdown.load(Ordering::Relaxed) && !uei_exited!(&self.skel, uei) && !ranks_changed {
             select! {
-                recv(request) -> asked => if asked.is_ok() {
-                    response.send(self.sample())?;
+                // A closed channel is always ready: whatever has ended the thread that asked, the
+                // scheduler goes on without it.
+                recv(request) -> asked => if asked.is_err() || response.send(self.sample()).is_err() {
+                    request = crossbeam_channel::never();
                 },
                 recv(limits) -> told => match told {
                     Ok(told) => self.limit(told),
                     // Whatever has ended the watch, tasks go on with the limits they have.
                     Err(_) => limits = crossbeam_channel::never(),
                 },
-                recv(scrapes) -> asked => if let Ok(reply) = asked {
+                recv(scrapes) -> asked => match asked {
                     // A scrape that has given up is no error.
-                    let _ = reply.send(self.sample());
+                    Ok(reply) => { let _ = reply.send(self.sample()); },
+                    Err(_) => scrapes = crossbeam_channel::never(),
                 },
                 default(POLL) => {}
             }
