@@ -136,7 +136,9 @@ impl<'object> Scheduler<'object> {
                 },
                 recv(scrapes) -> asked => match asked {
                     // A scrape that has given up is no error.
-                    Ok(reply) => { let _ = reply.send(self.sample()); },
+                    Ok(reply) => if !reply.is_closed() {
+                        let _ = reply.send(self.sample());
+                    },
                     Err(_) => scrapes = crossbeam_channel::never(),
                 },
                 default(POLL) => {}
