@@ -63,7 +63,7 @@ def test_root_is_a_remark_where_it_explains_all_that_is_missing(
 
 def test_what_comes_with_root_is_named_as_the_loader_names_it() -> None:
     source = (paths.REPOSITORY / "scheduler/src/preflight.rs").read_text()
-    assert set(re.findall(r'what: "(.*?)"', source)) >= doctor.BY_ROOT
+    assert set(re.findall(r'(?:what: |met\(\s*)"(.*?)"', source)) >= doctor.BY_ROOT
 
 
 def test_an_empty_cache_is_no_traceback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
