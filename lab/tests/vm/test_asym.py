@@ -208,9 +208,12 @@ PAIR, OTHERS = "6,7", "0-5,8-15"
 """the threads of a core that the machine's own work seldom comes to, and all others"""
 
 
-@pytest.mark.parametrize(("asym", "helps", "least"), [("auto", True, 1.5), ("off", False, 1.1)])
+@pytest.mark.parametrize(
+    ("options", "helps", "least"),
+    [("--asym auto", True, 1.5), ("--asym auto --cgroup off", True, 1.5), ("--asym off", False, 1.1)],
+)
 def test_of_two_threads_that_share_a_core_one_moves_to_an_idle_one(
-    boot: Boot, asym: str, helps: bool, least: float
+    boot: Boot, options: str, helps: bool, least: float
 ) -> None:
     """Where all cores are equal. All threads but those of one core have a hog for a while; work in cores.
 
@@ -220,7 +223,7 @@ def test_of_two_threads_that_share_a_core_one_moves_to_an_idle_one(
     others = [*spin, "14", "--cpus", OTHERS, "--for-ms", "30"]
     steps = counted(
         "pair",
-        ["--asym", asym],
+        options.split(),
         [
             Step(name="others", argv=others, background=True),
             Step(name="all run", action=Sleep(ns=5 * MS)),

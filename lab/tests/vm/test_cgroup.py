@@ -134,6 +134,25 @@ def test_what_changes_while_it_waits_is_counted_once(boot: Boot, tmp_path: Path,
     judge(results.check(), [contest], record_property)
 
 
+STRANGERS = """
+set -e
+cd /sys/fs/cgroup/strangers
+chrt -r 1 sh -c 'for i in $(seq 12); do sleep 100 & echo $!; done' > /tmp/strangers
+for pid in $(cat /tmp/strangers); do
+    echo $pid > a/cgroup.procs
+done
+kill $(cat /tmp/strangers)
+"""
+"""children of a real-time task, and so of its class from the start, come to a group and end there"""
+
+
+def test_who_is_of_another_class_counts_nowhere(boot: Boot, tmp_path: Path, record_property: Record) -> None:
+    """The kernel tells of every task that moves. Taken for counted, each would weigh in its group for ever."""
+    contest = Contest("strangers", [Hogs("a", 3), Hogs("b", 3)], HALF, meanwhile=STRANGERS)
+    results = boot(contest.steps(), machine=slow(tmp_path, "cores = 4"), sched=HEDDLE)
+    judge(results.check(), [contest], record_property)
+
+
 @dataclass(frozen=True)
 class Switched(Contest):
     """Group a has one value of a file until the first window begins, and another from then on."""

@@ -54,6 +54,15 @@ static __always_inline void load_add(u32 cpu, u32 id, u64 weight)
 	group_add_load(group_at(id), cpu, weight);
 }
 
+/*
+ * ops.init_task: @p may be of another class, and never come to us. It is counted
+ * nowhere then, but ops.cgroup_move is told of it all the same.
+ */
+static __always_inline void load_init_task(struct task_struct *p)
+{
+	p->scx.dsq_vtime = KEY_UNCOUNTED;
+}
+
 /* ops.enable, ops.cgroup_move: the slot of @p's group may have been another's. */
 static __always_inline void load_enter(const struct task_struct *p)
 {

@@ -67,7 +67,10 @@ UEI_DEFINE(uei);
 s32 BPF_STRUCT_OPS(heddle_init_task, struct task_struct *p,
 		   struct scx_init_task_args *args)
 {
-	return global_init_task(p);
+	if (runq_global)
+		return global_init_task(p);
+	load_init_task(p);
+	return 0;
 }
 
 void BPF_STRUCT_OPS(heddle_enable, struct task_struct *p)
