@@ -166,6 +166,33 @@ def test_the_loader_is_not_stopped_by_odd_groups(boot: Boot, tmp_path: Path) -> 
     assert ended["state"] == "detached", ended["stderr"]
 
 
+FLIGHT = """
+set -e
+cd /sys/fs/cgroup/flight
+echo +cpu > cgroup.subtree_control
+pid=$(pgrep -x heddle-load)
+used() { read -r _ usage < cpu.stat; echo "${EPOCHREALTIME/./} $usage"; }
+used
+for i in $(seq 200); do mkdir c$i; echo $pid > c$i/cgroup.procs; done
+used
+"""
+
+
+def test_a_new_group_is_no_way_out_of_a_quota(boot: Boot, tmp_path: Path) -> None:
+    """Tasks that go to a new group below the limited one every few milliseconds draw from its pool all the same."""
+    quota = 0.05
+    steps = [
+        *limit("flight", quota, 20),
+        spin("flight/c0", 2, 8000),
+        sleep("settle", 100),
+        Step(name="flight", argv=["bash", "-c", FLIGHT]),
+        Step(name="end", action=KillStep(step="load flight/c0")),
+    ]
+    results = boot(steps, machine=slow(tmp_path, "cores = 4"), sched=HEDDLE)
+    (since, before), (until, after) = (map(int, line.split()) for line in results.step("flight").stdout.splitlines())
+    assert (after - before) / (until - since) < 1.1 * quota
+
+
 def test_a_throttled_group_leaves_its_share(boot: Boot, tmp_path: Path) -> None:
     """Three groups of equal weight on one CPU in a fourth: what one may not use, the two others share."""
     groups = {"pack/limited": 0.1, "pack/one": 0.45, "pack/two": 0.45}

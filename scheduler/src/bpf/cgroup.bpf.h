@@ -241,11 +241,46 @@ static __always_inline void walk_remove(u32 id, u32 number)
 }
 
 /*
+ * The tasks of @tg, and of those above it that are not walked yet, draw from the next
+ * pool above them from the start: who makes a new group for each millisecond would
+ * escape a quota until the walk has linked it.
+ */
+static __noinline void group_inherit_pool(const struct task_group *tg)
+{
+	const struct task_group *up = tg;
+	u32 pool = 0, i;
+
+	bpf_for(i, 0, GROUP_LEVELS) {
+		if (!up || pool)
+			break;
+		if (up->css.id < MAX_GROUPS)
+			pool = group_at(up->css.id)->pool;
+		up = up->parent;
+	}
+	if (!pool)
+		return;
+	bpf_for(i, 0, GROUP_LEVELS) {
+		u32 id;
+
+		if (!tg)
+			break;
+		id = tg->css.id;
+		tg = tg->parent;
+		if (id >= MAX_GROUPS)
+			continue;
+		if (group_at(id)->pool)
+			break;
+		group_at(id)->pool = pool;
+	}
+}
+
+/*
  * A task came to @tg, or became runnable there, and its group may not be walked: it
  * has just been made, or nothing has run in it for long. So may be those above it.
  */
 static __noinline void group_activate(const struct task_group *tg)
 {
+	const struct task_group *lowest = tg;
 	u32 child = 0, i;
 
 	bpf_for(i, 0, GROUP_LEVELS) {
@@ -278,8 +313,10 @@ static __noinline void group_activate(const struct task_group *tg)
 		child = id;
 		tg = tg->parent;
 	}
-	if (child)
-		timer_arm(TIMER_WALK, WALK_NS);
+	if (!child)
+		return;
+	group_inherit_pool(lowest);
+	timer_arm(TIMER_WALK, WALK_NS);
 }
 
 /* Undo all settings of a slot. Loads are left: each task takes its own away. */
