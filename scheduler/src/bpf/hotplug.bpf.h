@@ -105,8 +105,11 @@ static int hand_over_stranded(void *map, u32 *id, struct timer_slot *slot)
 
 	timer_runs(slot);
 	bpf_rcu_read_lock();
-	if (is_stranded(cpu))
+	if (is_stranded(cpu)) {
 		hand_over(cpu);
+		/* Older kernels do not wake it for that. */
+		kick(cpu, 0);
+	}
 	bpf_rcu_read_unlock();
 	return 0;
 }

@@ -23,14 +23,15 @@
 #define MAX_ODD_WEIGHTS 16384
 
 /*
- * The weights of tasks other than nice 0, by thread id. Not the storage of tasks:
- * to free that, the kernel waits for RCU Tasks Trace, which a CPU that goes offline
- * meanwhile never lets end (6.18).
+ * The weights of tasks other than nice 0, by address: a thread that calls execve()
+ * takes over the thread id of its leader. Not the storage of tasks: to free that, the
+ * kernel waits for RCU Tasks Trace, which a CPU that goes offline meanwhile never lets
+ * end (6.18).
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, MAX_ODD_WEIGHTS);
-	__type(key, s32);
+	__type(key, u64);
 	__type(value, u64);
 } odd_weights SEC(".maps");
 
@@ -38,24 +39,24 @@ struct {
 static __always_inline u64 weight_before(const struct task_struct *p)
 {
 	u64 weight = task_weight(p), before = WEIGHT_NICE_0, *kept;
-	s32 pid = p->pid;
+	u64 task = (u64)p;
 
-	kept = bpf_map_lookup_elem(&odd_weights, &pid);
+	kept = bpf_map_lookup_elem(&odd_weights, &task);
 	if (kept)
 		before = *kept;
 	if (weight != WEIGHT_NICE_0)
-		bpf_map_update_elem(&odd_weights, &pid, &weight, BPF_ANY);
+		bpf_map_update_elem(&odd_weights, &task, &weight, BPF_ANY);
 	else if (kept)
-		bpf_map_delete_elem(&odd_weights, &pid);
+		bpf_map_delete_elem(&odd_weights, &task);
 	return before;
 }
 
 /* ops.disable: @p is of another class from now on, or of none. */
 static __always_inline void reweigh_exit_task(const struct task_struct *p)
 {
-	s32 pid = p->pid;
+	u64 task = (u64)p;
 
-	bpf_map_delete_elem(&odd_weights, &pid);
+	bpf_map_delete_elem(&odd_weights, &task);
 }
 
 /* ops.enable: what @p weighs now is what it has always weighed. */

@@ -23,19 +23,23 @@ struct {
 	__type(value, struct timer_slot);
 } timers SEC(".maps");
 
-/* Run @id in @delay_ns, or when it is set to. */
-static __always_inline void timer_arm(u32 id, u64 delay_ns)
-{
-	struct timer_slot *slot = bpf_map_lookup_elem(&timers, &id);
-
-	if (slot && !__sync_lock_test_and_set(&slot->armed, 1))
-		bpf_timer_start(&slot->timer, delay_ns, 0);
-}
-
 /* The timer runs: who needs it from now on has to set it. */
 static __always_inline void timer_runs(struct timer_slot *slot)
 {
 	__sync_lock_test_and_set(&slot->armed, 0);
+}
+
+/*
+ * Run @id in @delay_ns, or when it is set to. If the kernel has no memory to set it,
+ * the next who needs it tries again.
+ */
+static __always_inline void timer_arm(u32 id, u64 delay_ns)
+{
+	struct timer_slot *slot = bpf_map_lookup_elem(&timers, &id);
+
+	if (slot && !__sync_lock_test_and_set(&slot->armed, 1) &&
+	    bpf_timer_start(&slot->timer, delay_ns, 0))
+		timer_runs(slot);
 }
 
 /* ops.init: @id is to call @callback. */
