@@ -26,6 +26,7 @@ use std::mem::MaybeUninit;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, Thread};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -90,7 +91,7 @@ fn load(options: &Options) -> Result<()> {
         .map(|interval| start_printer(interval, options.json, shutdown.clone()));
     let ended = schedule(options, &shutdown, &scrapes);
     shutdown.store(true, Ordering::Relaxed);
-    let printed = printer.map_or(Ok(()), |printer| end_printer(&printer));
+    let printed = printer.map_or(Ok(()), |(thread, printed)| end_printer(&thread, &printed));
     why_ended(ended, printed)
 }
 
@@ -99,21 +100,22 @@ fn start_printer(
     interval: Duration,
     json: bool,
     shutdown: Arc<AtomicBool>,
-) -> Receiver<Result<()>> {
+) -> (Thread, Receiver<Result<()>>) {
     let (done, ended) = crossbeam_channel::bounded(1);
-    std::thread::spawn(move || {
+    let printer = thread::spawn(move || {
         // The answers come from this very process: late is better than counted anew.
         let printed = monitor::print(interval, json, None, &shutdown);
         // Nobody waits for it any more if its end takes too long.
         let _ = done.send(printed);
     });
-    ended
+    (printer.thread().clone(), ended)
 }
 
 /// What the printer came to, which has been told to end. One whose reader does not read is left
 /// behind: it holds up nobody.
-fn end_printer(printer: &Receiver<Result<()>>) -> Result<()> {
-    match printer.recv_timeout(LAST_LINE) {
+fn end_printer(thread: &Thread, printed: &Receiver<Result<()>>) -> Result<()> {
+    thread.unpark();
+    match printed.recv_timeout(LAST_LINE) {
         Ok(printed) => printed,
         Err(RecvTimeoutError::Timeout) => Ok(()),
         Err(RecvTimeoutError::Disconnected) => bail!("the printer of statistics panicked"),
@@ -145,11 +147,15 @@ fn schedule(
     }
 }
 
+/// A flag that a signal sets; then this thread is unparked, which may wait for its next line.
 fn shutdown_on_signal() -> Result<Arc<AtomicBool>> {
     let shutdown = Arc::new(AtomicBool::new(false));
-    let flag = shutdown.clone();
-    ctrlc::set_handler(move || flag.store(true, Ordering::Relaxed))
-        .context("cannot handle signals")?;
+    let (flag, waiter) = (shutdown.clone(), thread::current());
+    ctrlc::set_handler(move || {
+        flag.store(true, Ordering::Relaxed);
+        waiter.unpark();
+    })
+    .context("cannot handle signals")?;
     Ok(shutdown)
 }
 
@@ -192,10 +198,10 @@ mod tests {
     #[test]
     fn a_printer_that_is_stuck_or_gone_holds_up_nobody() {
         let (done, printer) = crossbeam_channel::bounded(1);
-        assert!(end_printer(&printer).is_ok());
+        assert!(end_printer(&thread::current(), &printer).is_ok());
         done.send(Err(anyhow!("full"))).unwrap();
-        assert!(end_printer(&printer).is_err());
+        assert!(end_printer(&thread::current(), &printer).is_err());
         drop(done);
-        assert!(end_printer(&printer).is_err());
+        assert!(end_printer(&thread::current(), &printer).is_err());
     }
 }
