@@ -342,7 +342,7 @@ def test_the_means_go_into_a_page(tmp_path: Path, two_runs: tuple[Path, Path]) -
 
 
 def test_level_is_who_is_behind_none_of_the_rivals() -> None:
-    """Of three that take 100, 100.5 and 110: one per cent is level, ten are not, and each of these is with itself."""
+    """Of a, b and c, which take 100, 100.5 and 110 ms, two are level with the best of a and b, and c is behind."""
     times = {"eevdf": 0.9, "a": 1.0, "b": 1.005, "c": 1.1}
     first = next(cell for cell in cells(0.8) if (cell.sched, cell.seed) == ("eevdf", 1))
     run = [

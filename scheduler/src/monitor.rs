@@ -116,8 +116,8 @@ fn print_each(
     Ok(())
 }
 
-/// Sleep for `time`, or until `shutdown` is set and this thread unparked. Whoever looks at the
-/// flag every few milliseconds instead takes time from those whom he counts.
+/// Sleep for `time`, or until `shutdown` is set and this thread unparked. To wake up and look at
+/// the flag would take time from the tasks that are counted.
 fn rest(time: Duration, shutdown: &AtomicBool) {
     let end = Instant::now() + time;
     while !shutdown.load(Ordering::Relaxed) {
@@ -250,8 +250,18 @@ mod tests {
     use std::io::{BufRead, BufReader};
     use std::os::unix::net::UnixListener;
 
-    /// A scheduler that answers one request of each of two clients, then closes.
-    fn serve_twice(listener: &UnixListener) {
+    /// A scheduler that answers one request of each of two clients, then closes; `print` is given
+    /// what connects to it.
+    fn with_two_answers(name: &str, print: impl FnOnce(&dyn Fn() -> Result<StatsClient>)) {
+        let path = std::env::temp_dir().join(format!("heddle-{name}-{}", std::process::id()));
+        let listener = UnixListener::bind(&path).unwrap();
+        let server = thread::spawn(move || answer_twice(&listener));
+        print(&|| StatsClient::new().set_path(&path).connect(Some(60_000)));
+        server.join().unwrap();
+        std::fs::remove_file(&path).unwrap();
+    }
+
+    fn answer_twice(listener: &UnixListener) {
         for value in [1, 2] {
             let (mut stream, _) = listener.accept().unwrap();
             let mut request = String::new();
@@ -268,35 +278,27 @@ mod tests {
 
     #[test]
     fn lines_come_again_after_a_restart() {
-        let path = std::env::temp_dir().join(format!("heddle-lines-{}", std::process::id()));
-        let listener = UnixListener::bind(&path).unwrap();
-        let server = thread::spawn(move || serve_twice(&listener));
-        let connect = || StatsClient::new().set_path(&path).connect(Some(60_000));
         let shutdown = AtomicBool::new(false);
         let mut queued = Vec::new();
-        let printed = print_each(Duration::ZERO, &shutdown, connect, |counters| {
-            queued.push(counters.queued);
-            shutdown.store(queued.len() == 2, Ordering::Relaxed);
-            Ok(true)
+        with_two_answers("lines", |connect| {
+            print_each(Duration::ZERO, &shutdown, connect, |counters| {
+                queued.push(counters.queued);
+                shutdown.store(queued.len() == 2, Ordering::Relaxed);
+                Ok(true)
+            })
+            .unwrap();
         });
-        server.join().unwrap();
-        std::fs::remove_file(&path).unwrap();
-        printed.unwrap();
         assert_eq!(queued, [1, 2]);
     }
 
     #[test]
     fn lines_end_when_nobody_reads_and_fail_when_they_cannot_be_written() {
-        let path = std::env::temp_dir().join(format!("heddle-reader-{}", std::process::id()));
-        let listener = UnixListener::bind(&path).unwrap();
-        let server = thread::spawn(move || serve_twice(&listener));
-        let connect = || StatsClient::new().set_path(&path).connect(Some(60_000));
         let running = AtomicBool::new(false);
         let day = Duration::from_secs(86_400);
-        assert!(print_each(day, &running, connect, |_| Ok(false)).is_ok());
-        assert!(print_each(day, &running, connect, |_| bail!("full")).is_err());
-        server.join().unwrap();
-        std::fs::remove_file(&path).unwrap();
+        with_two_answers("reader", |connect| {
+            assert!(print_each(day, &running, connect, |_| Ok(false)).is_ok());
+            assert!(print_each(day, &running, connect, |_| bail!("full")).is_err());
+        });
     }
 
     #[test]

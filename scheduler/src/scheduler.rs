@@ -400,8 +400,8 @@ fn lay_out(open: &mut OpenBpfSkel<'_>, topology: &Topology, options: &Options) -
         .places
         .iter()
         .any(|place| !place.core.is_power_of_two());
-    let moves = options.asym != Asym::Off && (rodata.cpus_differ || rodata.has_smt);
-    rodata.asym_enabled = moves;
+    let asym_enabled = options.asym != Asym::Off && (rodata.cpus_differ || rodata.has_smt);
+    rodata.asym_enabled = asym_enabled;
     let places: &mut [types::cpu_place; MAX_CPUS] = &mut rodata.places;
     let cpu_at: &mut [u16; MAX_WORDS * CPUS_PER_WORD] = &mut rodata.cpu_at;
     let words: &mut [types::word_layout; MAX_WORDS] = &mut rodata.word_layouts;
@@ -437,7 +437,7 @@ fn lay_out(open: &mut OpenBpfSkel<'_>, topology: &Topology, options: &Options) -
     if let Some(ranks) = topology.ranks() {
         log::info!("CPUs differ: priorities from {}", ranks.source);
     }
-    if moves && options.runq == RunQueue::Percpu {
+    if asym_enabled && options.runq == RunQueue::Percpu {
         // Without a slice, the task that is asked for is enqueued, even alone.
         open.struct_ops.heddle_ops_mut().flags |= *SCX_OPS_ENQ_LAST;
     }
