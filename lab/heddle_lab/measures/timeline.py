@@ -237,8 +237,10 @@ def _waits(events: Events, runs: Runs, start: int, end: int, skew: int) -> tuple
     woken = waking.last(gaps.pid, gaps.start_ns, gaps.end_ns)
     woken = np.where(woken >= 0, woken, wakeup.last(gaps.pid, gaps.start_ns, gaps.end_ns))
     born = new.last(gaps.pid, gaps.start_ns, gaps.end_ns) >= 0
-    # The waker's stamp may lie just before the one of the switch that it waited for.
-    early = waking.last(gaps.pid, gaps.start_ns - skew, gaps.start_ns) >= 0
+    # The waker's stamp may lie just before the one of the switch that it waited for. Not before the run that ended
+    # there: such a stamp is of the wakeup that led to the run.
+    after = np.maximum(gaps.start_ns - skew, gaps.ran_from_ns)
+    early = waking.last(gaps.pid, after, gaps.start_ns) >= 0
     late = np.minimum(gaps.end_ns + skew, end)
     soon = (waking.last(gaps.pid, gaps.end_ns, late) >= 0) | (new.last(gaps.pid, gaps.end_ns, late) >= 0)
 
@@ -248,7 +250,7 @@ def _waits(events: Events, runs: Runs, start: int, end: int, skew: int) -> tuple
         [
             ~asleep & ~unseen,  # it was put aside
             woken >= 0,
-            asleep & early & gaps.ran,
+            asleep & early & ~soon & gaps.ran,
             unseen & ~soon & gaps.ran & traced,  # it was runnable before the window began
         ],
         [gaps.start_ns, woken, gaps.start_ns, gaps.start_ns],
@@ -278,6 +280,8 @@ class _Gaps:
     end_ns: Ints
     before: Ints
     """`End` of the run before"""
+    ran_from_ns: Ints
+    """start of that run"""
     ran: Bools
     """a run follows"""
 
@@ -299,10 +303,11 @@ def _gaps(events: Events, runs: Runs, start: int, end: int) -> _Gaps:
         start_ns=np.concatenate([since, tail.end_ns, np.full(more, start - 1)]),
         end_ns=np.concatenate([runs.start_ns, np.full(size + more, end)]),
         before=np.concatenate([before, tail.end, np.full(more, _UNSEEN)]),
+        ran_from_ns=np.concatenate([runs.start_ns[previous], tail.start_ns, np.full(more, start - 1)]),
         ran=np.concatenate([np.ones(len(runs), dtype=bool), np.zeros(size + more, dtype=bool)]),
     )
     order = np.lexsort((gaps.start_ns, gaps.pid))
     return replace(
         gaps,
-        **{name: getattr(gaps, name)[order] for name in ("pid", "start_ns", "end_ns", "before", "ran")},
+        **{name: getattr(gaps, name)[order] for name in ("pid", "start_ns", "end_ns", "before", "ran_from_ns", "ran")},
     )

@@ -238,6 +238,20 @@ def test_stamps_that_contradict_cause_and_effect_by_a_quantum_make_no_long_waits
     assert latency.wakeup_latencies(line).tolist() == [0, 5_000]
 
 
+def test_a_wakeup_that_led_to_a_short_run_does_not_lead_to_the_next_one_as_well() -> None:
+    script = Script(2)
+    script.wake(50_000, 0, 1)
+    script.switch(55_000, 1, 1, 0)
+    script.switch(60_000, 1, 0, 1)  # within the skew of the wakeup
+    script.switch(900_000, 1, 1, 0)
+    script.wake(903_000, 0, 1)  # caused this run; its stamp is late
+    script.switch(960_000, 1, 0, 1)
+    line = script.build(1_000_000)
+    mine = line.waits.take(line.waits.pid == 1)
+    assert [(s, e) for s, e in zip(mine.start_ns.tolist(), mine.end_ns.tolist(), strict=True)] == [(50_000, 55_000)]
+    assert line.instant == 1
+
+
 def test_migrations_count_runs_by_distance() -> None:
     script = Script(8)
     at = 0
