@@ -185,6 +185,24 @@ static __always_inline void global_recheck(u32 cpu)
 		kick(cpu, 0);
 }
 
+/*
+ * @prev goes on. If its slice is over and none waits that is due later, the CPU looks
+ * again at the next tick: who leaves another CPU at this very one is not queued before
+ * somebody is chosen there, and would wait for two slices beside a task that had its own.
+ */
+static __always_inline void global_keep(struct grq *grq, u32 cpu,
+					struct task_struct *prev)
+{
+	struct global_cpu *g = global_cpu(cpu);
+
+	if (g->curr_left_ns == slice_ns && !cpu_ctx(cpu)->nr_queued &&
+	    (!grq_has_work(grq, cpu) || global_queue_first(cpu, g->curr_key)))
+		g->curr_left_ns = SLICE_SPENT_NS;
+	prev->scx.slice = g->curr_left_ns;
+	count(kept);
+	schedstat_keep();
+}
+
 /* ops.dispatch: @prev is the task that ran until now, if any. */
 static __always_inline void global_dispatch(u32 cpu, struct task_struct *prev)
 {
@@ -205,9 +223,7 @@ static __always_inline void global_dispatch(u32 cpu, struct task_struct *prev)
 	view.queued = global_pick(cpu, prev, stays);
 	view.switches = view.queued || !stays;
 	if (!view.switches) {
-		prev->scx.slice = global_cpu(cpu)->curr_left_ns;
-		count(kept);
-		schedstat_keep();
+		global_keep(grq, cpu, prev);
 	} else if (!view.queued) {
 		schedstat_idle(prev);
 		idle_stays(cpu, prev);
