@@ -17,8 +17,8 @@ use nix::sys::time::TimeValLike;
 use nix::time::{ClockId, clock_getres};
 use scx_utils::compat;
 use scx_utils::compat::{
-    SCX_OPS_ALLOW_QUEUED_WAKEUP, SCX_OPS_ENQ_LAST, SCX_OPS_KEEP_BUILTIN_IDLE,
-    SCX_OPS_SWITCH_PARTIAL,
+    SCX_OPS_ALLOW_QUEUED_WAKEUP, SCX_OPS_ENQ_LAST, SCX_OPS_ENQ_MIGRATION_DISABLED,
+    SCX_OPS_KEEP_BUILTIN_IDLE, SCX_OPS_SWITCH_PARTIAL,
 };
 use scx_utils::{scx_ops_attach, scx_ops_load, scx_ops_open, uei_exited};
 
@@ -265,7 +265,13 @@ fn configure(open: &mut OpenBpfSkel<'_>, options: &Options) -> Result<()> {
     if options.partial {
         flags |= *SCX_OPS_SWITCH_PARTIAL;
     }
-    open.struct_ops.heddle_ops_mut().flags = flags;
+    // What the kernel does with tasks that may not migrate for a moment is to put them past all queues.
+    flags |= *SCX_OPS_ENQ_MIGRATION_DISABLED;
+    let ops = open.struct_ops.heddle_ops_mut();
+    ops.flags = flags;
+    if requeues_anywhere() {
+        ops.cpu_release = ptr::null_mut();
+    }
     Ok(())
 }
 
@@ -306,6 +312,12 @@ fn watch_limits() -> Result<Option<cgroupfs::Watch>> {
     };
     log::info!("cpu.max is read from the files in {}", root.display());
     cgroupfs::watch(root).map(Some)
+}
+
+/// Can a CPU's tasks be queued anew at any time? From 6.19 on, and by another function from 7.1 on.
+fn requeues_anywhere() -> bool {
+    let has = |function| compat::ksym_exists(function).unwrap_or(false);
+    has("scx_bpf_reenqueue_local___v2") || has("scx_bpf_dsq_reenq")
 }
 
 /// Does this kernel have the operation `op` of schedulers?

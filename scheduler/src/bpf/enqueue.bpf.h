@@ -10,6 +10,7 @@
 #include "bandwidth.bpf.h"
 #include "group_load.bpf.h"
 #include "idle.bpf.h"
+#include "release.bpf.h"
 #include "runq.bpf.h"
 #include "schedstat.bpf.h"
 #include "wakeq.bpf.h"
@@ -96,6 +97,16 @@ static __always_inline bool enqueue_wakee(struct task_struct *p,
 }
 
 /*
+ * @p was on its CPU when another class took that (release.bpf.h), and can go nowhere
+ * else: it keeps its place and what is left of its slice.
+ */
+static __always_inline void enqueue_back(struct task_struct *p, u64 enq_flags)
+{
+	scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, 0, enq_flags);
+	count(local);
+}
+
+/*
  * A CPU may idle all the same: it is on another node, it went idle after
  * select_cpu looked and before @p could be offered (see recheck_offers() for the
  * other side), or @p was preempted by a task that may not run there.
@@ -103,11 +114,8 @@ static __always_inline bool enqueue_wakee(struct task_struct *p,
 static __always_inline bool enqueue_idle(struct task_struct *p, u32 cpu, u64 vt,
 					 u64 enq_flags)
 {
-	s32 idle_cpu;
+	s32 idle_cpu = idle_for_waiter(p, cpu, wait_reach());
 
-	if (p->nr_cpus_allowed == 1)
-		return false;
-	idle_cpu = idle_for_waiter(p, cpu, wait_reach());
 	if (idle_cpu < 0)
 		return false;
 	insert_local(p, SCX_DSQ_LOCAL_ON | idle_cpu, cpu, vt, enq_flags);
@@ -137,7 +145,7 @@ static __always_inline bool enqueue_over_idle(struct task_struct *p,
 	if (c->running && c->curr_idle && !c->local_pending) {
 		c->local_pending = true;
 	} else {
-		s32 to = claim_sched_idle(p, cpu, 0);
+		s32 to = is_tied(p) ? -EBUSY : claim_sched_idle(p, cpu, 0);
 
 		if (to < 0)
 			return false;
@@ -156,7 +164,7 @@ static __always_inline bool asym_move(struct task_struct *p, u32 cpu, u64 vt,
 
 	if (to < 0)
 		return false;
-	if (!bpf_cpumask_test_cpu(to, p->cpus_ptr)) {
+	if (is_tied(p) || !bpf_cpumask_test_cpu(to, p->cpus_ptr)) {
 		kick(to, 0);
 		count(asym_refused);
 		return false;
@@ -180,6 +188,10 @@ static __always_inline void enqueue_task(struct task_struct *p, u64 enq_flags)
 	load_join(cpu, p, &who);
 	if (bandwidth_park(p, enq_flags))
 		return;
+	if ((enq_flags & SCX_ENQ_REENQ) && is_tied(p)) {
+		enqueue_back(p, enq_flags);
+		return;
+	}
 	if (wakeup)
 		schedstat_ttwu(cpu);
 	if (wakeup && is_percpu_kthread(p)) {
@@ -197,7 +209,7 @@ static __always_inline void enqueue_task(struct task_struct *p, u64 enq_flags)
 		if (asym_move(p, cpu, vt, enq_flags))
 			return;
 	}
-	if (enqueue_idle(p, cpu, vt, enq_flags))
+	if (!is_tied(p) && enqueue_idle(p, cpu, vt, enq_flags))
 		return;
 	if (!wakeup && enqueue_over_idle(p, &who, cpu, c, vt, enq_flags))
 		return;

@@ -22,6 +22,7 @@
 #include "grq.bpf.h"
 #include "heddle.bpf.h"
 #include "idle.bpf.h"
+#include "release.bpf.h"
 #include "runq.bpf.h"
 #include "schedstat.bpf.h"
 
@@ -469,7 +470,7 @@ static __always_inline void global_enqueue(struct task_struct *p, u64 enq_flags)
 		count(local);
 		return;
 	}
-	if (home == HOME_CPU || is_migration_disabled(p)) {
+	if (home == HOME_CPU || is_tied(p)) {
 		global_enqueue_own(p, cpu, key, left, wakeup, enq_flags);
 		return;
 	}

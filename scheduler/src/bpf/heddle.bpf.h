@@ -90,6 +90,8 @@ struct cpu_ctx {
 	bool release; /* set by a timer: some of them may run again */
 	bool relief; /* some in the queue may wait for too long */
 	bool owed; /* some who sleep are still counted here (group_load) */
+	bool releasing; /* in ops.cpu_release, */
+	bool release_tied; /* and its task may not migrate */
 
 	/*
 	 * enum idle_state, as ops.update_idle said last. By --idle scan other

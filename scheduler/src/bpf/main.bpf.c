@@ -25,6 +25,7 @@
  *   enqueue.bpf.h   queueing, and preemption at wakeup
  *   pull.bpf.h      work for a CPU that would idle, fairness between CPUs
  *   relief.bpf.h    a turn for who waits too long
+ *   release.bpf.h   CPUs that another class takes
  *   hotplug.bpf.h   CPUs that come and go
  *   grq.bpf.h       the global queue and its lock (--runq global)
  *   confine.bpf.h   tasks that may not run on all CPUs, in the global queue
@@ -47,6 +48,7 @@
 #include "reweigh.bpf.h"
 #include "placement.bpf.h"
 #include "wakeq.bpf.h"
+#include "release.bpf.h"
 #include "enqueue.bpf.h"
 #include "walk.bpf.h"
 #include "pull.bpf.h"
@@ -160,6 +162,7 @@ void BPF_STRUCT_OPS(heddle_stopping, struct task_struct *p, bool runnable)
 	u32 cpu = scx_bpf_task_cpu(p);
 
 	schedstat_depart(cpu);
+	release_after(p, runnable);
 	if (runq_global) {
 		global_stop(cpu, p);
 		return;
@@ -181,6 +184,12 @@ void BPF_STRUCT_OPS(heddle_tick, struct task_struct *p)
 	rescue_waiting(cpu);
 	relief_tick(cpu_ctx(cpu));
 	asym_tick(cpu, p);
+}
+
+void BPF_STRUCT_OPS(heddle_cpu_release, s32 cpu,
+		    struct scx_cpu_release_args *args)
+{
+	release_cpu(cpu);
 }
 
 bool BPF_STRUCT_OPS(heddle_yield, struct task_struct *from,
@@ -307,6 +316,7 @@ SCX_OPS_DEFINE(heddle_ops,
 	       .running		= (void *)heddle_running,
 	       .stopping	= (void *)heddle_stopping,
 	       .tick		= (void *)heddle_tick,
+	       .cpu_release	= (void *)heddle_cpu_release,
 	       .yield		= (void *)heddle_yield,
 	       .update_idle	= (void *)heddle_update_idle,
 	       .init_task	= (void *)heddle_init_task,

@@ -1,0 +1,30 @@
+"""CPUs that another class takes: who ran or waits there goes on elsewhere."""
+
+import pytest
+
+from heddle_lab.job import Step
+from tests.conftest import Boot
+from tests.vm.test_core import HEDDLE, MS, cpu_ns, sleep, spin, wait
+
+pytestmark = pytest.mark.vm
+
+RT_MS = 200
+LOAD_MS = 4 * RT_MS + 400
+
+
+def real_time(cpu: int) -> Step:
+    """A real-time task that sleeps on a CPU until its turn, then computes there for `RT_MS`."""
+    script = "sleep $0; end=$((${EPOCHREALTIME/./} + $1)); while [ ${EPOCHREALTIME/./} -lt $end ]; do :; done"
+    argv = ["bash", "-c", script, str((300 + cpu * RT_MS) / 1000), str(RT_MS * 1000)]
+    return Step(name=f"rt {cpu}", argv=argv, cpus=str(cpu), policy="fifo", background=True)
+
+
+@pytest.mark.parametrize("runq", ["percpu", "global"])
+def test_who_is_preempted_by_a_real_time_task_goes_to_an_idle_cpu(boot: Boot, runq: str) -> None:
+    """Three hogs on four CPUs, each of which a real-time hog takes for a while: there is always one left for each."""
+    in_turn = [real_time(cpu) for cpu in range(4)]
+    hogs = spin("hogs", "--threads", "3", for_ms=LOAD_MS)
+    steps = [*in_turn, sleep(50), hogs, *(wait(step.name) for step in in_turn)]
+    results = boot(steps, sched=f"heddle={HEDDLE} --runq {runq}").check()
+    for got in cpu_ns(results, "hogs"):
+        assert got > 0.95 * LOAD_MS * MS
