@@ -23,6 +23,20 @@ const volatile enum resched_rule resched_rule = RESCHED_TABLE;
 #define SWITCH_TRIES 10000
 
 /*
+ * Is @p, which is queued, still what its CPU is about to switch away from? on_cpu
+ * is an int in older kernels and a bool in newer ones.
+ */
+static __always_inline bool is_switching_out(const struct task_struct *p)
+{
+	const void *on_cpu = (const void *)p + bpf_core_field_offset(p->on_cpu);
+
+	barrier_var(on_cpu);
+	if (bpf_core_field_size(p->on_cpu) == sizeof(int))
+		return *(const volatile int *)on_cpu;
+	return *(const volatile bool *)on_cpu;
+}
+
+/*
  * Wait until the CPU of @p, which is queued, has switched away from it. While BPF
  * runs there until then, @p looks like a task that may not migrate, and the kernel
  * ends a scheduler that hands such a one to another CPU. That CPU needs nothing

@@ -142,17 +142,3 @@ static __always_inline bool task_is_idle_policy(const struct task_struct *p)
 {
 	return p->policy == SCHED_IDLE;
 }
-
-/*
- * Is @p, which is queued, still what its CPU is about to switch away from? on_cpu
- * is an int in older kernels and a bool in newer ones.
- */
-static __always_inline bool is_switching_out(const struct task_struct *p)
-{
-	const void *on_cpu = (const void *)p + bpf_core_field_offset(p->on_cpu);
-
-	barrier_var(on_cpu);
-	if (bpf_core_field_size(p->on_cpu) == sizeof(int))
-		return *(const volatile int *)on_cpu;
-	return *(const volatile bool *)on_cpu;
-}

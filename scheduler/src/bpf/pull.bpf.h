@@ -26,20 +26,6 @@
 /* How many queues a CPU tries for an exchange, as others get there first. */
 #define EXCHANGE_TRIES 4
 
-/*
- * @head, the first task of a queue, could not be taken: for a reason that passes
- * by itself? The kernel leaves a task behind whose CPU has not yet switched away
- * from it: while BPF runs there, it looks like one that may not migrate. The
- * switch may be over by now.
- */
-static __always_inline bool refused_for_now(const struct task_struct *head)
-{
-	return is_switching_out(head) ||
-	       (!head->migration_disabled &&
-		bpf_cpumask_test_cpu(bpf_get_smp_processor_id(),
-				     head->cpus_ptr));
-}
-
 /* Try to take a task from the queue of @victim. */
 static __always_inline bool pull_from(u32 victim)
 {
@@ -51,7 +37,11 @@ static __always_inline bool pull_from(u32 victim)
 	if (!scx_bpf_dsq_move_to_local(victim, 0)) {
 		struct task_struct *head = __COMPAT_scx_bpf_dsq_peek(victim);
 
-		if (head && refused_for_now(head))
+		/*
+		 * Another CPU may run it; or this one may in a moment: the kernel
+		 * leaves a task behind whose CPU has not yet switched away from it.
+		 */
+		if (head && head->nr_cpus_allowed > 1)
 			offer(victim);
 		count(pull_miss);
 		return false;
