@@ -35,10 +35,8 @@ def test_who_waits_behind_a_real_time_task_is_found_by_the_cpu_that_he_may_use(b
 
     They come and go, and must not hide from CPU 1 who waits on CPU 0.
     """
-    visitors = [
-        Step(name=f"visitor {cpu}", argv=["bash", "-c", "while :; do sleep 0.001; done"], cpus=str(cpu), background=True)
-        for cpu in (2, 3)
-    ]
+    coming = ["bash", "-c", "while :; do sleep 0.001; done"]
+    visitors = [Step(name=f"visitor {cpu}", argv=coming, cpus=str(cpu), background=True) for cpu in (2, 3)]
     other = spin("other", "--threads", "1", for_ms=LOAD_MS, cpus="1", background=True)
     hog = spin("hog", "--threads", "1", for_ms=LOAD_MS, cpus="0-1")
     steps = [real_time(0, 3 * RT_MS), *visitors, sleep(50), other, hog]
