@@ -159,7 +159,9 @@ def _conclude(wanted: Experiment, cells: list[Cell], outcome: Outcome, folder: P
                 for cell in timelines.telling(comparison.schedulers(measured), measured)
             },
         )
+        before = resultfile.about(folder)
         resultfile.write_about(folder, about)
+        timelines.drop(folder, before.timelines.keys() - about.timelines.keys())
         _publish(folder, measured, about)
     failures = [*outcome.failures, *failures]
     for line in _failure_lines(failures):
@@ -293,7 +295,7 @@ def timeline(
         html.render(about, cells, comparison.schedulers(cells), html.pictures(folder, about, cells)),
     )
     base = folder / timelines.FOLDER / drawn
-    click.echo(f"{base}.svg\n{base}{perfetto.SUFFIX}\n{folder / html.NAME}")
+    click.echo(f"{base}{timelines.PICTURE}\n{base}{perfetto.SUFFIX}\n{folder / html.NAME}")
 
 
 @cli.command()

@@ -37,3 +37,15 @@ def write_bytes(path: Path, content: bytes) -> None:
             temporary.unlink(missing_ok=True)
     except OSError as error:
         raise HeddleError(f"cannot write {path}: {error.strerror}") from error
+
+
+def remove(path: Path) -> None:
+    """Delete a file; one that is gone already is no error.
+
+    Raises:
+        HeddleError: the folder is not writable.
+    """
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise HeddleError(f"cannot delete {path}: {error.strerror}") from error

@@ -71,7 +71,7 @@ def pictures(folder: Path, about: resultfile.About, cells: list[CellResult]) -> 
     drawn = []
     for name, label in about.timelines.items():
         base = folder / timelines.FOLDER / name
-        picture = Path(f"{base}.svg")
+        picture = Path(f"{base}{timelines.PICTURE}")
         if picture.is_file():
             text = picture.read_text(encoding="utf-8")
             drawn.append((label, text, f"{timelines.FOLDER}/{name}{perfetto.SUFFIX}"))

@@ -1,5 +1,6 @@
 """Timelines of traced cells: a picture of an interval, and the whole step as a file for ui.perfetto.dev."""
 
+from collections.abc import Collection
 from pathlib import Path
 
 from heddle_lab import comparison, files, tracing
@@ -13,6 +14,9 @@ from heddle_lab.store import Store
 
 FOLDER = "timelines"
 """below that of the results"""
+
+PICTURE = ".svg"
+"""suffix of a picture; the file for ui.perfetto.dev has its own"""
 
 SPAN_NS = 20_000_000
 """length of the picture: some slices"""
@@ -82,6 +86,22 @@ def write(folder: Path, cell: CellResult, store: Store, start_ns: int | None = N
     return name(cell)
 
 
+def drop(folder: Path, names: Collection[str]) -> None:
+    """Delete what was drawn below a folder of results.
+
+    Args:
+        folder: of the results.
+        names: of the files without suffix, as `write` returned them; those that are not there are passed over.
+
+    Raises:
+        HeddleError: a file cannot be deleted.
+    """
+    dropped = {f"{name}{suffix}" for name in names for suffix in (PICTURE, perfetto.SUFFIX)}
+    for path in (folder / FOLDER).glob("*"):
+        if path.name in dropped:
+            files.remove(path)
+
+
 def _write_files(base: Path, cell: CellResult, results: Results, step: str, interval: tuple[int | None, int]) -> None:
     events = tracing.events_of(results, step)
     line = tracing.line_of(events, results)
@@ -92,5 +112,5 @@ def _write_files(base: Path, cell: CellResult, results: Results, step: str, inte
         raise HeddleError(f"the step takes {line.duration_ns / 1e6:g} ms: no interval begins at {start / 1e6:g} ms")
     begin = line.start_ns + start
     picture = drawing.svg(line, begin, min(begin + span, line.end_ns), switches.places(tracing.topology(results)))
-    files.write_text(Path(f"{base}.svg"), picture)
+    files.write_text(Path(f"{base}{PICTURE}"), picture)
     files.write_bytes(Path(f"{base}{perfetto.SUFFIX}"), perfetto.encode(events, cell.provenance["kernel_release"]))

@@ -96,6 +96,20 @@ def test_a_traced_cell_is_drawn_into_the_page(
     assert page.count("<svg") == page.count("</svg>") > 5
 
 
+def test_pictures_of_an_earlier_run_are_dropped_and_nothing_else(
+    traced: tuple[Store, list[resultfile.CellResult]], tmp_path: Path
+) -> None:
+    store, run = traced
+    first, second = (timelines.write(tmp_path, cell, store) for cell in run[:2])
+    beside = tmp_path / "notes.svg"
+    beside.write_text("mine")
+    timelines.drop(tmp_path, [first, "never-drawn", "../notes"])
+    left = {path.name.removeprefix(second) for path in (tmp_path / "timelines").iterdir()}
+    assert left == {".svg", ".perfetto-trace"}
+    assert beside.exists()
+    timelines.drop(tmp_path / "no such folder", [first])
+
+
 def test_what_cannot_be_drawn_says_why(traced: tuple[Store, list[resultfile.CellResult]], tmp_path: Path) -> None:
     store, run = traced
     with pytest.raises(HeddleError, match="was not traced: measure it with `heddle run --trace`"):
