@@ -40,7 +40,7 @@ from heddle_lab.cell import Cell
 from heddle_lab.errors import HeddleError
 from heddle_lab.experiment import Experiment, Overrides
 from heddle_lab.job import Job
-from heddle_lab.measures import perfetto
+from heddle_lab.measures import drawing, perfetto
 from heddle_lab.progress import Reporter
 from heddle_lab.resultfile import CellResult
 from heddle_lab.results import Results
@@ -295,7 +295,7 @@ def timeline(
         html.render(about, cells, comparison.schedulers(cells), html.pictures(folder, about, cells)),
     )
     base = folder / timelines.FOLDER / drawn
-    click.echo(f"{base}{timelines.PICTURE}\n{base}{perfetto.SUFFIX}\n{folder / html.NAME}")
+    click.echo(f"{base}{drawing.SUFFIX}\n{base}{perfetto.SUFFIX}\n{folder / html.NAME}")
 
 
 @cli.command()

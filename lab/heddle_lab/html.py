@@ -19,7 +19,7 @@ from heddle_lab import (
     units,
 )
 from heddle_lab.comparison import Row
-from heddle_lab.measures import perfetto
+from heddle_lab.measures import drawing, perfetto
 from heddle_lab.resultfile import CellResult
 
 NAME = "report.html"
@@ -71,7 +71,7 @@ def pictures(folder: Path, about: resultfile.About, cells: list[CellResult]) -> 
     drawn = []
     for name, label in about.timelines.items():
         base = folder / timelines.FOLDER / name
-        picture = Path(f"{base}{timelines.PICTURE}")
+        picture = Path(f"{base}{drawing.SUFFIX}")
         if picture.is_file():
             text = picture.read_text(encoding="utf-8")
             drawn.append((label, text, f"{timelines.FOLDER}/{name}{perfetto.SUFFIX}"))

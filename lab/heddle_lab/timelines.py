@@ -15,9 +15,6 @@ from heddle_lab.store import Store
 FOLDER = "timelines"
 """below that of the results"""
 
-PICTURE = ".svg"
-"""suffix of a picture; the file for ui.perfetto.dev has its own"""
-
 SPAN_NS = 20_000_000
 """length of the picture: some slices"""
 
@@ -96,7 +93,8 @@ def drop(folder: Path, names: Collection[str]) -> None:
     Raises:
         HeddleError: a file cannot be deleted.
     """
-    dropped = {f"{name}{suffix}" for name in names for suffix in (PICTURE, perfetto.SUFFIX)}
+    dropped = {f"{name}{suffix}" for name in names for suffix in (drawing.SUFFIX, perfetto.SUFFIX)}
+    # The names are from a file that anybody may have written: none leads out of the folder.
     for path in (folder / FOLDER).glob("*"):
         if path.name in dropped:
             files.remove(path)
@@ -112,5 +110,5 @@ def _write_files(base: Path, cell: CellResult, results: Results, step: str, inte
         raise HeddleError(f"the step takes {line.duration_ns / 1e6:g} ms: no interval begins at {start / 1e6:g} ms")
     begin = line.start_ns + start
     picture = drawing.svg(line, begin, min(begin + span, line.end_ns), switches.places(tracing.topology(results)))
-    files.write_text(Path(f"{base}{PICTURE}"), picture)
+    files.write_text(Path(f"{base}{drawing.SUFFIX}"), picture)
     files.write_bytes(Path(f"{base}{perfetto.SUFFIX}"), perfetto.encode(events, cell.provenance["kernel_release"]))

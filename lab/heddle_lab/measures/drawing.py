@@ -14,6 +14,8 @@ from heddle_lab.measures.fluid import Floats, accumulated
 from heddle_lab.measures.switches import Place
 from heddle_lab.measures.timeline import Timeline
 
+SUFFIX = ".svg"
+
 _LEFT, _TOP, _AXIS, _CHART, _LEGEND = 46, 8, 20, 44, 18
 _COLUMNS = 1000
 """width of the rows, in units of the picture; what is shorter than one is blended"""
