@@ -188,14 +188,23 @@ static __always_inline void group_set_scale(struct group *g, u64 scale)
 	g->nice_0_inv = hot_inv(INV_NICE_0, scale, inv_max);
 }
 
+/* @bit, a number below 64: the compiler knows that, verifiers do not. */
+static __always_inline u32 bit_number(u32 bit)
+{
+	barrier_var(bit);
+	return bit & 63;
+}
+
 /* Number of the lowest bit that is set; there is one. */
 static __always_inline u32 first_bit(u64 bits)
 {
-	u32 bit = __builtin_ctzll(bits);
+	return bit_number(__builtin_ctzll(bits));
+}
 
-	/* The compiler knows the range and drops the mask; verifiers do not. */
-	barrier_var(bit);
-	return bit & 63;
+/* Number of the highest. */
+static __always_inline u32 last_bit(u64 bits)
+{
+	return bit_number(63 - __builtin_clzll(bits));
 }
 
 static __always_inline struct group_level *level_at(u32 number)

@@ -178,22 +178,22 @@ static __always_inline void load_forgive(u32 cpu)
 		debts_settle(cpu, true);
 }
 
-/* The weight of @p, which does not run, was @before. */
-static __always_inline void load_reweigh(const struct task_struct *p,
+/* The weight of @p, which does not run, in the group of slot @id, was @before. */
+static __always_inline void load_reweigh(const struct task_struct *p, u32 id,
 					 u64 before)
 {
 	if (cgroup_flat && is_counted(p))
-		load_add(scx_bpf_task_cpu(p), group_id(p->sched_task_group),
-			 task_weight(p) - before);
+		load_add(scx_bpf_task_cpu(p), id, task_weight(p) - before);
 }
 
-/* @p, which does not run, was in the group of slot @from. */
-static __always_inline void load_move(const struct task_struct *p, u32 from)
+/* @p, which does not run, was in the group of slot @from and is in that of @to. */
+static __always_inline void load_move(const struct task_struct *p, u32 from,
+				      u32 to)
 {
 	u32 cpu = scx_bpf_task_cpu(p);
 
 	if (!is_counted(p))
 		return;
 	load_add(cpu, from, -task_weight(p));
-	load_add(cpu, group_id(p->sched_task_group), task_weight(p));
+	load_add(cpu, to, task_weight(p));
 }

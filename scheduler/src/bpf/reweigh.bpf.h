@@ -65,8 +65,11 @@ static __always_inline void reweigh_init_task(const struct task_struct *p)
 	weight_before(p);
 }
 
-/* Inverse weight on the flat queue of a task of @weight in the group of slot @id. */
-static __always_inline u64 inv_in(u32 id, u64 weight)
+/*
+ * Inverse weight on the flat queue of a task of @weight in the group of slot @id.
+ * Global, so that the verifier looks at it once.
+ */
+__noinline u64 inv_in(u32 id, u64 weight)
 {
 	u64 inv = weight_inv(weight);
 
@@ -93,7 +96,7 @@ static __always_inline void reweigh_task(struct task_struct *p)
 
 	if (weight == before)
 		return;
-	load_reweigh(p, before);
+	load_reweigh(p, id, before);
 	keep_lag(p, inv_in(id, before), inv_in(id, weight));
 }
 
@@ -104,7 +107,7 @@ static __always_inline void reweigh_moved(struct task_struct *p,
 	u32 was = slot_above(from), id = group_id(p->sched_task_group);
 	u64 weight = task_weight(p);
 
-	load_move(p, was);
+	load_move(p, was, id);
 	load_enter(p);
 	keep_lag(p, inv_in(was, weight), inv_in(id, weight));
 }

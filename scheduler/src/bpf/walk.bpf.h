@@ -150,10 +150,8 @@ static int walk_groups(void *map, u32 *id, struct timer_slot *slot)
 {
 	u64 start = bpf_ktime_get_ns(), took;
 	u64 levels = *(volatile u64 *)&walked_levels;
-	u32 deepest = 0, level;
+	u32 deepest = last_bit(levels | 1), level;
 
-	while (deepest < GROUP_LEVELS - 1 && levels >> (deepest + 1))
-		deepest++;
 	for (level = deepest; level; level--)
 		walk_level(level, true);
 	walk_root();
