@@ -151,9 +151,9 @@ static __always_inline bool task_exits(const struct task_struct *p)
 
 /*
  * Where there are quotas: has @p to wait until its group may run again? Out of line,
- * as bandwidth_follow(), that who has none need not make room for it.
+ * as bandwidth_follow(), that who has none need not make room for it, and global.
  */
-static __noinline bool quota_throttles(const struct task_struct *p)
+__noinline bool quota_throttles(const struct task_struct *p __arg_trusted)
 {
 	u32 id = group_of(p)->pool;
 
@@ -191,15 +191,20 @@ static __always_inline void bandwidth_stop(u32 cpu, const struct task_struct *p)
  * From now on @p, which runs on @cpu, draws from its group's pool. Has it to wait
  * instead?
  */
-static __noinline bool bandwidth_follow(u32 cpu, const struct task_struct *p)
+__noinline bool bandwidth_follow(u32 cpu,
+				 const struct task_struct *p __arg_trusted)
 {
 	struct cpu_ctx *c = cpu_ctx(cpu);
+	u32 pool = group_of(p)->pool;
 
-	c->curr_pool = group_of(p)->pool;
-	if (!c->curr_pool)
+	if (!pool) {
+		c->curr_pool = 0;
 		return false;
+	}
 	c->drawn_exec = p->se.sum_exec_runtime;
 	c->drawn_at = pool_now();
+	/* Last: whom the timer finds drawing, it counts from @drawn_at on. */
+	*(volatile u32 *)&c->curr_pool = pool;
 	timer_arm(TIMER_BANDWIDTH, BANDWIDTH_LEAST_NS);
 	return quota_throttles(p);
 }

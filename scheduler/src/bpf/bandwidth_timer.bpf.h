@@ -13,8 +13,9 @@
 __noinline int pools_add_pending(u32 cpu, u64 now)
 {
 	const struct cpu_ctx *c = cpu_ctx(cpu);
-	u64 since = c->drawn_at;
-	u32 id = c->curr_pool, i;
+	/* In this order: see bandwidth_follow(). */
+	u32 id = *(const volatile u32 *)&c->curr_pool, i;
+	u64 since = *(const volatile u64 *)&c->drawn_at;
 
 	bpf_for(i, 0, GROUP_LEVELS) {
 		struct pool *pool = pool_at(id);
