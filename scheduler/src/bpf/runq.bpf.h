@@ -214,6 +214,9 @@ static __always_inline void runq_start(u32 cpu, struct task_struct *p,
 	c->curr_idle = who->idle;
 	c->curr_hog = task_is_hog(p, wakeup_granularity_ns);
 	c->curr_pinned = p->nr_cpus_allowed == 1;
+	/* What the task before it said. */
+	c->yielded = false;
+	c->sync_wakee = 0;
 	c->running = true;
 	c->local_pending = false;
 }
