@@ -136,7 +136,7 @@ static __always_inline bool enqueue_idle(struct task_struct *p, u32 cpu, u64 vt,
 static __always_inline bool enqueue_over_idle(struct task_struct *p,
 					      const struct standing *who,
 					      u32 cpu, struct cpu_ctx *c,
-					      u64 vt, u64 enq_flags)
+					      u64 vt, bool tied, u64 enq_flags)
 {
 	u64 dsq_id = SCX_DSQ_LOCAL;
 
@@ -145,7 +145,7 @@ static __always_inline bool enqueue_over_idle(struct task_struct *p,
 	if (c->running && c->curr_idle && !c->local_pending) {
 		c->local_pending = true;
 	} else {
-		s32 to = is_tied(p) ? -EBUSY : claim_sched_idle(p, cpu, 0);
+		s32 to = tied ? -EBUSY : claim_sched_idle(p, cpu, 0);
 
 		if (to < 0)
 			return false;
@@ -158,13 +158,13 @@ static __always_inline bool enqueue_over_idle(struct task_struct *p,
 
 /* @p, at @vt, ran on @cpu and goes to the better one that asked for it. */
 static __always_inline bool asym_move(struct task_struct *p, u32 cpu, u64 vt,
-				      u64 enq_flags)
+				      bool tied, u64 enq_flags)
 {
 	s32 to = asym_take_request(cpu);
 
 	if (to < 0)
 		return false;
-	if (is_tied(p) || !bpf_cpumask_test_cpu(to, p->cpus_ptr)) {
+	if (tied || !bpf_cpumask_test_cpu(to, p->cpus_ptr)) {
 		kick(to, 0);
 		count(asym_refused);
 		return false;
@@ -181,14 +181,14 @@ static __always_inline void enqueue_task(struct task_struct *p, u64 enq_flags)
 	u32 cpu = scx_bpf_task_cpu(p);
 	struct cpu_ctx *c = cpu_ctx(cpu);
 	u32 last_cpu = cpu_of_key(p->scx.dsq_vtime);
-	bool wakeup = enq_flags & SCX_ENQ_WAKEUP;
+	bool wakeup = enq_flags & SCX_ENQ_WAKEUP, tied = is_tied(p);
 	struct standing who = standing_of(p);
 	u64 vt, now;
 
 	load_join(cpu, p, &who);
 	if (bandwidth_park(p, enq_flags))
 		return;
-	if ((enq_flags & SCX_ENQ_REENQ) && is_tied(p)) {
+	if ((enq_flags & SCX_ENQ_REENQ) && tied) {
 		enqueue_back(p, enq_flags);
 		return;
 	}
@@ -206,12 +206,12 @@ static __always_inline void enqueue_task(struct task_struct *p, u64 enq_flags)
 			return;
 	} else {
 		vt = waiter_vt(p, &who, cpu, c);
-		if (asym_move(p, cpu, vt, enq_flags))
+		if (asym_move(p, cpu, vt, tied, enq_flags))
 			return;
 	}
-	if (!is_tied(p) && enqueue_idle(p, cpu, vt, enq_flags))
+	if (!tied && enqueue_idle(p, cpu, vt, enq_flags))
 		return;
-	if (!wakeup && enqueue_over_idle(p, &who, cpu, c, vt, enq_flags))
+	if (!wakeup && enqueue_over_idle(p, &who, cpu, c, vt, tied, enq_flags))
 		return;
 	if (c->offline) { /* or going offline: nobody picks from its queue */
 		insert_local(p, SCX_DSQ_LOCAL, cpu, vt, enq_flags);
