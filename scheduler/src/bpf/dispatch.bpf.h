@@ -98,10 +98,12 @@ static __always_inline bool yield_task(struct task_struct *from,
 
 /*
  * ops.update_idle: this CPU has just marked itself idle. A task that was queued
- * after pull_newidle() looked is offered by now, or its enqueue sees this CPU's
- * idle bit: one of the two sees the other. One that was queued here, as who is
- * refused a move is, may be offered no more: another CPU, where it may not run,
- * has withdrawn it.
+ * after pull_newidle() looked is offered by now, as a rule, or its enqueue sees this
+ * CPU's idle bit. Between its look at the bits and the offer, and between the offer
+ * and the insertion, which is the kernel's after ops.enqueue, lie some 100 ns each:
+ * who falls in there waits for rescue_waiting(). One that was queued here, as who is
+ * refused a move is, may be offered no more: another CPU, where it may not run, has
+ * withdrawn it.
  */
 static __always_inline void recheck_offers(s32 cpu)
 {
@@ -111,9 +113,9 @@ static __always_inline void recheck_offers(s32 cpu)
 
 /*
  * ops.tick: the running task goes on while others wait. Renew the offer of them:
- * it may be lost (a puller came between offer() and the insertion, or an affinity
- * mask has widened), and where the running task has much credit, it is long until
- * the next insertion. If a CPU idles all the same, wake it.
+ * it may be lost (see recheck_offers(); or an affinity mask has widened), and where
+ * the running task has much credit, it is long until the next insertion. If a CPU
+ * idles all the same, wake it.
  */
 static __always_inline void rescue_waiting(u32 cpu)
 {
