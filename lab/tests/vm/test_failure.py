@@ -297,9 +297,9 @@ done
 RESTART = f"""
 for i in $(seq {RESTARTS}); do
   {PROGRAM} & loader=$!
-  until [ "$(cat {STATE})" = enabled ]; do sleep 0.02; kill -0 $loader || exit 1; done
+  until [ "$(cat {STATE})" = enabled ]; do sleep 0.2; kill -0 $loader || exit 1; done
   kill -TERM $loader; wait $loader || exit 1
-  until [ "$(cat {STATE})" = disabled ]; do sleep 0.02; done
+  until [ "$(cat {STATE})" = disabled ]; do sleep 0.2; done
 done
 """
 
