@@ -256,18 +256,24 @@ ROUNDS = 3
 LOADS = 2
 """the least is taken: what the kernel has to do beside a scheduler from when it is loaded on only adds"""
 ROUND_TRIPS = 1000
+QUIET_MS = 500
+"""until no group is walked any more (QUIET_WALKS): the timer of that may be at work on the CPU, 1 % of it"""
 
 MOST_OVERHEAD = 1.02
 """instructions of a wakeup and a switch, flat against off"""
 
 
 def pingpong(load: str) -> list[Step]:
+    """Wakees that preempt their waker would spare it every other sleep: they are of a policy under which none does."""
     argv = ["heddle-load", "pingpong", "--count", str(ROUND_TRIPS), "--cpus", "1"]
-    return [
-        Step(name=f"{load} {depth} {number}", argv=argv, cgroup="/".join([f"deep{depth}"] * depth) or None)
-        for number in range(ROUNDS)
-        for depth in DEPTHS
-    ]
+    steps = []
+    for number in range(ROUNDS):
+        for depth in DEPTHS:
+            name = f"{load} {depth} {number}"
+            steps.append(Step(name=f"before {name}", action=Sleep(ns=QUIET_MS * MS)))
+            cgroup = "/".join([f"deep{depth}"] * depth) or None
+            steps.append(Step(name=name, argv=argv, cgroup=cgroup, policy="batch"))
+    return steps
 
 
 def cost(results: Results, scheduler: str) -> list[float]:
