@@ -11,8 +11,8 @@ C_FILES = $(shell find scheduler/src/bpf scheduler/tests lab/clock -name '*.[ch]
 PY_DIRS = setup lab
 AUDITORS = $${HEDDLE_CACHE:-~/.cache/heddle}/audit/bin
 ADVISORIES = https://github.com/RustSec/advisory-db
-# Published tables; smoke and demo are for looking.
-BENCH = $(filter-out smoke demo,$(basename $(notdir $(wildcard lab/experiments/*.toml))))
+# The published tables.
+BENCH = $(notdir $(patsubst %/table.md,%,$(wildcard docs/results/*/table.md)))
 
 setup: python
 	@$(PYTHON) -m setup
@@ -47,10 +47,11 @@ look: setup
 	  $$as_root apt-get update -q && $$as_root apt-get install -y --no-install-recommends chromium; }
 	$(IN) python3 -m pytest -c lab/pyproject.toml lab/browser
 
+# Each by the command that stands above it.
 bench: setup
 	$(PYTHON) -m setup peers kernel-peers
 	set -e; for name in $(BENCH); do \
-	  bin/heddle run lab/experiments/$$name.toml --out docs/results/$$name; done
+	  sed -n 's/^`\(bin\/heddle run .*\)`$$/\1/p' docs/results/$$name/table.md | sh -ex; done
 
 # What the clock costs: lab/clock/RATES.md.
 rates: setup

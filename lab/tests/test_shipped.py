@@ -1,6 +1,9 @@
-"""Every TOML file that is shipped: it loads, and what it names exists and fits."""
+"""Every TOML file that is shipped: it loads, and what it names exists and fits; and the tables made from them."""
 
+import re
+import shlex
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +18,7 @@ KERNELS = {"6.18", "7.3"}
 MACHINES = tomlfile.names(paths.MACHINES)
 WORKLOADS = tomlfile.names(paths.WORKLOADS)
 EXPERIMENTS = tomlfile.names(paths.EXPERIMENTS)
+TABLES = sorted((paths.REPOSITORY / "docs" / "results").glob("*/table.md"))
 
 
 @pytest.mark.parametrize("name", MACHINES)
@@ -63,3 +67,12 @@ def test_experiment_names_what_exists(name: str) -> None:
     assert wanted.schedulers[0] == "eevdf" or "=" in wanted.schedulers[0]
     for load, params, box in points(wanted):
         assert load.job_steps(params, box, seed=1)
+
+
+@pytest.mark.parametrize("table", TABLES, ids=lambda table: table.parent.name)
+def test_published_table_stands_below_the_command_that_makes_it(table: Path) -> None:
+    """`make bench` runs that."""
+    [command] = re.findall(r"^`bin/heddle run (.*)`$", table.read_text(), re.MULTILINE)
+    wanted, *options = shlex.split(command)
+    assert wanted.removeprefix("lab/experiments/").removesuffix(".toml") in EXPERIMENTS
+    assert options[-2:] == ["--out", f"docs/results/{table.parent.name}"]
