@@ -5,10 +5,11 @@ from pathlib import Path
 import pytest
 
 from heddle_lab.job import KillStep, Read, Step
-from tests.conftest import Boot
+from tests.conftest import Boot, Record
 from tests.vm.counting import counted, counters
 from tests.vm.shares import slow
-from tests.vm.test_core import HEDDLE, MS, STATE, cpu_ns, spin
+from tests.vm.test_core import HEDDLE, MS, STATE, cpu_ns, read, spin, write
+from tests.vm.test_failure import ONLINE, shell
 
 FOR_MS = 14_000
 """well beyond the 10 s after which sched_ext throws a scheduler out"""
@@ -36,3 +37,91 @@ def test_the_lightest_run_in_a_crowd_on_one_cpu(boot: Boot, crowd: str, cgroup: 
     assert min(got) > 3 * MS
     assert sum(got) < 0.01 * FOR_MS * MS
     assert counters(results, "crowd")["relieved"] >= 4
+
+
+THP = "/sys/kernel/mm/transparent_hugepage"
+
+SMALL_PAGES = f"""
+a_huge_page=$(printf '%*s' 6000000)
+echo never > {THP}/enabled
+for n in 1 2 3; do eval small_pages_$n='$(printf %*s 60000000)'; done
+echo always > {THP}/enabled
+touch /run/ready
+sleep 1000
+"""
+"""khugepaged looks at who has had a huge page, and copies 512 small ones into one in a single reader"""
+
+GRACE_PERIODS = f"""
+end=$((SECONDS + 50))
+while [ $SECONDS -lt $end ]; do
+  began=${{EPOCHREALTIME/./}}
+  for on in 0 1; do echo $on > {ONLINE.format(2)}; done
+  echo $((${{EPOCHREALTIME/./}} - began))
+  sleep 0.2
+done
+"""
+"""microseconds, each time: a CPU that goes waits for several grace periods of RCU"""
+
+READING = """
+name = "reading"
+summary = "3 CPUs of a twentieth of the usual speed"
+source = "a reader of RCU that lasts for many slices"
+memory_mib = 1024
+topology = { cores = 3 }
+clock = { speed = 5 }
+"""
+
+
+def test_a_reader_in_a_crowd_holds_up_nobody(boot: Boot, tmp_path: Path) -> None:
+    """khugepaged, of nice 19, is put aside as it reads: a grace period would wait for its turns."""
+    machine = tmp_path / "reading.toml"
+    machine.write_text(READING)
+    limit = {"timeout_ns": 200_000 * MS}
+    looks = {"scan_sleep_millisecs": 1, "alloc_sleep_millisecs": 1, "pages_to_scan": 100_000}
+    results = boot(
+        [
+            *(write(f"{THP}/khugepaged/{name}", str(value)) for name, value in looks.items()),
+            write(f"{THP}/enabled", "always"),
+            shell("memory", SMALL_PAGES, background=True, **limit),
+            shell("ready", "until [ -e /run/ready ]; do sleep 0.1; done", **limit),
+            spin("crowd", "--threads", "36", for_ms=60_000, background=True, **limit),
+            shell("grace periods", GRACE_PERIODS, nice=-20, **limit),
+            read("collapsed", f"{THP}/khugepaged/pages_collapsed"),
+            read("state", STATE),
+        ],
+        machine=str(machine),
+        sched=HEDDLE,
+        layers=["stress"],
+        timeout_ns=400_000 * MS,
+    ).check()
+    assert results.step("state").stdout.strip() == "enabled"
+    assert int(results.step("collapsed").stdout) >= 3
+    assert max(map(int, results.step("grace periods").stdout.split())) < 5_000_000
+
+
+PATHS = f"""
+for n in {{1..48}}; do
+  while [ -e {"/usr/.." * 500} ]; do :; done &
+done
+wait
+"""
+"""looked up in a reader from end to end"""
+
+
+def test_who_reads_all_the_time_gains_little(boot: Boot, tmp_path: Path, record_property: Record) -> None:
+    """48 of SCHED_IDLE are entitled to an eighth beside a hog, and to some 3 % out of turn."""
+    results = boot(
+        [
+            Step(name="readers", argv=["bash", "-c", PATHS], policy="idle", cpus="0", background=True),
+            spin("hog", "--cpus", "0", for_ms=FOR_MS),
+            read("state", STATE),
+            Step(name="kill", action=KillStep(step="readers")),
+        ],
+        machine=slow(tmp_path, "cores = 2"),
+        sched=HEDDLE,
+    ).check()
+    assert results.step("state").stdout.strip() == "enabled"
+    (got,) = cpu_ns(results, "hog")
+    record_property(f"part left to a hog beside 48 who read on {boot.kernel}", got / (FOR_MS * MS))
+    print("LEFT", got / (FOR_MS * MS))
+    assert got > 0.8 * FOR_MS * MS

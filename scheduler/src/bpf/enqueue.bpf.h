@@ -11,6 +11,7 @@
 #include "group_load.bpf.h"
 #include "idle.bpf.h"
 #include "release.bpf.h"
+#include "relief.bpf.h"
 #include "runq.bpf.h"
 #include "schedstat.bpf.h"
 #include "wakeq.bpf.h"
@@ -220,4 +221,6 @@ static __always_inline void enqueue_task(struct task_struct *p, u64 enq_flags)
 	runq_insert(p, &who, cpu, c, vt, enq_flags);
 	if (wakeup)
 		wakeq_offer(p, vt_key(vt, cpu), last_cpu, now);
+	else
+		relief_note(c, p);
 }

@@ -29,6 +29,13 @@ const volatile bool fair_work; /* share work done, not time */
 /* From one tick to the next: what a tick finds stands for that long. By the loader. */
 const volatile u64 tick_ns = 4000000;
 
+/* Looks at who waits in a queue (relief). */
+struct look {
+	u64 ns; /* when the last one fell due, scx_bpf_now() */
+	u64 jiffies; /* when it was over */
+	bool due; /* some may have been waiting then already */
+};
+
 /*
  * A CPU and its queue. The queue itself is the DSQ whose id is the CPU's
  * number. Written under the CPU's rq lock only, and read by other CPUs without
@@ -65,9 +72,8 @@ struct cpu_ctx {
 	 */
 	u32 nr_queued;
 
-	/* When the queue was looked at last for those who wait too long (relief). */
-	u64 relief_ns; /* scx_bpf_now() */
-	u64 relief_jiffies;
+	struct look waiters; /* in the queue, who wait for too long (relief) */
+	struct look readers; /* among them those who hold up RCU */
 
 	/* Whom a task here woke last, if it said that it would sleep next, or 0. */
 	s32 sync_wakee;
@@ -88,7 +94,7 @@ struct cpu_ctx {
 	bool local_pending; /* a task put past the queue has not run yet */
 	bool parked; /* tasks wait here for their group's next period */
 	bool release; /* set by a timer: some of them may run again */
-	bool relief; /* some in the queue may wait for too long */
+	bool holds_rcu; /* a reader of RCU may be in the queue (relief) */
 	bool owed; /* some who sleep are still counted here (group_load) */
 	bool releasing; /* in ops.cpu_release, */
 	bool release_tied; /* and its task may not migrate */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Relief: nobody waits for ever.
+ * Relief: nobody waits for ever, or holds up RCU.
  *
  * Virtual time promises each task its turn, but not when: the lighter it is, and
  * the more and heavier those that wait with it, the later. A SCHED_IDLE task that
@@ -8,6 +8,13 @@
  * throws a scheduler out under which a task waits for ops.timeout_ms, which is
  * 10 s. So a task that waits since before the last RELIEF_NS gets a slice out of
  * turn, and owes no more than that one.
+ *
+ * One that was put aside in the midst of an RCU reader has every grace period wait
+ * with it. After 21 s the kernel reports a stall, for which newer ones throw the
+ * scheduler out, too; and a reader may need many slices: one of khugepaged's, of
+ * nice 19 on a slow CPU, did. So it is relieved after READER_RELIEF_NS; the kernel's
+ * own boost of readers (CONFIG_RCU_BOOST) waits for half a second. One reader at a
+ * time, so that those who read all the time get 3 % out of turn and no more.
  */
 #pragma once
 
@@ -15,19 +22,57 @@
 #include "runq.bpf.h"
 
 #define RELIEF_NS 2000000000ULL
+#define READER_RELIEF_NS 100000000ULL
+
+/* Was @p, which waits, put aside in the midst of an RCU reader? */
+static __always_inline bool is_reader(const struct task_struct *p)
+{
+	/* Without CONFIG_PREEMPT_RCU nobody is. */
+	return bpf_core_field_exists(p->rcu_read_unlock_special) &&
+	       p->rcu_read_unlock_special.b.blocked;
+}
+
+/* ops.enqueue: @p, which was put aside, is about to wait in the queue of @c. */
+static __always_inline void relief_note(struct cpu_ctx *c,
+					const struct task_struct *p)
+{
+	if (is_reader(p))
+		c->holds_rcu = true;
+}
+
+static __always_inline void look_tick(struct look *look, u64 now, u64 period)
+{
+	if (look->due || vt_before(now, look->ns + period))
+		return;
+	look->ns = now;
+	look->due = true;
+}
+
+/* Was @p, which waits, waiting at the last look already? */
+static __always_inline bool look_finds(const struct look *look,
+				       const struct task_struct *p)
+{
+	/* jiffies; the kernel's watchdog goes by the same. */
+	return look->due && vt_before(p->scx.runnable_at, look->jiffies);
+}
+
+static __always_inline void look_done(struct look *look)
+{
+	look->jiffies = bpf_jiffies64();
+	look->due = false;
+}
 
 /* ops.tick: is it time for another look at who waits in the queue of @c? */
 static __always_inline void relief_tick(struct cpu_ctx *c)
 {
 	u64 now;
 
-	if (!c->nr_queued || c->relief)
+	if (!c->nr_queued)
 		return;
 	now = scx_bpf_now();
-	if (vt_before(now, c->relief_ns + RELIEF_NS))
-		return;
-	c->relief_ns = now;
-	c->relief = true;
+	look_tick(&c->waiters, now, RELIEF_NS);
+	if (c->holds_rcu)
+		look_tick(&c->readers, now, READER_RELIEF_NS);
 }
 
 /*
@@ -38,26 +83,35 @@ __noinline bool relieve_one(u32 cpu)
 {
 	struct cpu_ctx *c = cpu_ctx(cpu);
 	struct task_struct *p;
+	bool holds_rcu = false;
 
 	bpf_for_each(scx_dsq, p, cpu, 0) {
-		/* jiffies; the kernel's watchdog goes by the same. */
-		if (!vt_before(p->scx.runnable_at, c->relief_jiffies))
+		bool reader = is_reader(p);
+
+		holds_rcu |= reader;
+		if (!look_finds(&c->waiters, p) &&
+		    !(reader && look_finds(&c->readers, p)))
 			continue;
 		scx_bpf_dsq_move_set_vtime(BPF_FOR_EACH_ITER,
 					   vt_key(c->clock, cpu));
 		if (!scx_bpf_dsq_move(BPF_FOR_EACH_ITER, p, SCX_DSQ_LOCAL, 0))
 			continue;
 		c->nr_queued--;
+		if (reader)
+			look_done(&c->readers);
 		count(relieved);
 		return true;
 	}
-	c->relief_jiffies = bpf_jiffies64();
-	c->relief = false;
+	if (c->waiters.due)
+		look_done(&c->waiters);
+	if (c->readers.due)
+		look_done(&c->readers);
+	c->holds_rcu = holds_rcu;
 	return false;
 }
 
 /* ops.dispatch: does this CPU run a task out of turn? */
 static __always_inline bool relieve(u32 cpu, const struct cpu_ctx *c)
 {
-	return c->relief && relieve_one(cpu);
+	return (c->waiters.due || c->readers.due) && relieve_one(cpu);
 }
