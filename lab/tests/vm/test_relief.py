@@ -44,9 +44,9 @@ THP = "/sys/kernel/mm/transparent_hugepage"
 SMALL_PAGES = f"""
 a_huge_page=$(printf '%*s' 6000000)
 echo never > {THP}/enabled
-for n in 1 2 3; do eval small_pages_$n='$(printf %*s 60000000)'; done
+small_pages=$(printf '%*s' 40000000)
 echo always > {THP}/enabled
-touch /run/ready
+: > /tmp/ready
 sleep 1000
 """
 """khugepaged looks at who has had a huge page, and copies 512 small ones into one in a single reader"""
@@ -72,7 +72,7 @@ clock = { speed = 5 }
 """
 
 
-def test_a_reader_in_a_crowd_holds_up_nobody(boot: Boot, tmp_path: Path) -> None:
+def test_a_reader_in_a_crowd_holds_up_nobody(boot: Boot, tmp_path: Path, record_property: Record) -> None:
     """khugepaged, of nice 19, is put aside as it reads: a grace period would wait for its turns."""
     machine = tmp_path / "reading.toml"
     machine.write_text(READING)
@@ -83,7 +83,7 @@ def test_a_reader_in_a_crowd_holds_up_nobody(boot: Boot, tmp_path: Path) -> None
             *(write(f"{THP}/khugepaged/{name}", str(value)) for name, value in looks.items()),
             write(f"{THP}/enabled", "always"),
             shell("memory", SMALL_PAGES, background=True, **limit),
-            shell("ready", "until [ -e /run/ready ]; do sleep 0.1; done", **limit),
+            shell("ready", "until [ -e /tmp/ready ]; do sleep 0.1; done", **limit),
             spin("crowd", "--threads", "36", for_ms=60_000, background=True, **limit),
             shell("grace periods", GRACE_PERIODS, nice=-20, **limit),
             read("collapsed", f"{THP}/khugepaged/pages_collapsed"),
@@ -95,8 +95,10 @@ def test_a_reader_in_a_crowd_holds_up_nobody(boot: Boot, tmp_path: Path) -> None
         timeout_ns=400_000 * MS,
     ).check()
     assert results.step("state").stdout.strip() == "enabled"
+    longest = max(map(int, results.step("grace periods").stdout.split()))
+    record_property(f"longest that a CPU took to go and come again beside a reader on {boot.kernel}, us", longest)
     assert int(results.step("collapsed").stdout) >= 3
-    assert max(map(int, results.step("grace periods").stdout.split())) < 5_000_000
+    assert longest < 5_000_000
 
 
 PATHS = f"""
@@ -113,7 +115,7 @@ def test_who_reads_all_the_time_gains_little(boot: Boot, tmp_path: Path, record_
     results = boot(
         [
             Step(name="readers", argv=["bash", "-c", PATHS], policy="idle", cpus="0", background=True),
-            spin("hog", "--cpus", "0", for_ms=FOR_MS),
+            spin("hog", "--threads", "1", "--cpus", "0", for_ms=FOR_MS),
             read("state", STATE),
             Step(name="kill", action=KillStep(step="readers")),
         ],
@@ -123,5 +125,4 @@ def test_who_reads_all_the_time_gains_little(boot: Boot, tmp_path: Path, record_
     assert results.step("state").stdout.strip() == "enabled"
     (got,) = cpu_ns(results, "hog")
     record_property(f"part left to a hog beside 48 who read on {boot.kernel}", got / (FOR_MS * MS))
-    print("LEFT", got / (FOR_MS * MS))
     assert got > 0.8 * FOR_MS * MS
