@@ -8,7 +8,7 @@ from heddle_lab.job import KillStep, Read, Step
 from tests.conftest import Boot, Record
 from tests.vm.counting import counted, counters
 from tests.vm.shares import slow
-from tests.vm.test_core import HEDDLE, MS, STATE, cpu_ns, read, spin, write
+from tests.vm.test_core import HEDDLE, MS, STATE, cpu_ns, read, sleep, spin, write
 from tests.vm.test_failure import ONLINE, shell
 
 FOR_MS = 14_000
@@ -42,14 +42,14 @@ def test_the_lightest_run_in_a_crowd_on_one_cpu(boot: Boot, crowd: str, cgroup: 
 THP = "/sys/kernel/mm/transparent_hugepage"
 
 SMALL_PAGES = f"""
+echo always > {THP}/enabled
 a_huge_page=$(printf '%*s' 6000000)
 echo never > {THP}/enabled
-small_pages=$(printf '%*s' 40000000)
-echo always > {THP}/enabled
 : > /tmp/ready
+for n in 1 2 3; do eval small_pages_$n='$(printf %*s 60000000)'; done
 sleep 1000
 """
-"""khugepaged looks at who has had a huge page, and copies 512 small ones into one in a single reader"""
+"""khugepaged looks at who has had a huge page, and makes one of 512 small ones that are in use"""
 
 GRACE_PERIODS = f"""
 end=$((SECONDS + 50))
@@ -81,10 +81,11 @@ def test_a_reader_in_a_crowd_holds_up_nobody(boot: Boot, tmp_path: Path, record_
     results = boot(
         [
             *(write(f"{THP}/khugepaged/{name}", str(value)) for name, value in looks.items()),
-            write(f"{THP}/enabled", "always"),
             shell("memory", SMALL_PAGES, background=True, **limit),
             shell("ready", "until [ -e /tmp/ready ]; do sleep 0.1; done", **limit),
+            sleep(20_000, "some are there"),
             spin("crowd", "--threads", "36", for_ms=60_000, background=True, **limit),
+            write(f"{THP}/enabled", "always"),
             shell("grace periods", GRACE_PERIODS, nice=-20, **limit),
             read("collapsed", f"{THP}/khugepaged/pages_collapsed"),
             read("state", STATE),
@@ -98,7 +99,7 @@ def test_a_reader_in_a_crowd_holds_up_nobody(boot: Boot, tmp_path: Path, record_
     longest = max(map(int, results.step("grace periods").stdout.split()))
     record_property(f"longest that a CPU took to go and come again beside a reader on {boot.kernel}, us", longest)
     assert int(results.step("collapsed").stdout) >= 3
-    assert longest < 5_000_000
+    assert longest < 10_000_000
 
 
 PATHS = f"""

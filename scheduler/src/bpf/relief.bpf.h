@@ -10,11 +10,12 @@
  * turn, and owes no more than that one.
  *
  * One that was put aside in the midst of an RCU reader has every grace period wait
- * with it. After 21 s the kernel reports a stall, for which newer ones throw the
- * scheduler out, too; and a reader may need many slices: one of khugepaged's, of
- * nice 19 on a slow CPU, did. So it is relieved after READER_RELIEF_NS; the kernel's
- * own boost of readers (CONFIG_RCU_BOOST) waits for half a second. One reader at a
- * time, so that those who read all the time get 3 % out of turn and no more.
+ * with it. After 21 s the kernel reports a stall, for which it throws the scheduler
+ * out as well (not yet in 6.12); and a reader may need many slices, as one of
+ * khugepaged's did, which is of nice 19, on slow CPUs. So it is relieved after
+ * READER_RELIEF_NS; the kernel's own boost of readers (CONFIG_RCU_BOOST) waits for
+ * half a second. One reader at a time, so that those who read all the time get 3 %
+ * out of turn and no more.
  */
 #pragma once
 
