@@ -50,6 +50,7 @@ EXPORT(u64, lag_of_idle, (u64 vt, u64 clock, u64 slice_vt, u64 own_slice_vt),
 EXPORT(u64, bandwidth_ns, (u64 us), (us))
 EXPORT(u64, bandwidth_periods, (u64 now, u64 due, u64 period),
        (now, due, period))
+EXPORT(s64, bandwidth_readers_debt, (u64 quota, u64 period), (quota, period))
 EXPORT(s64, bandwidth_refill,
        (s64 left, u64 quota, u64 burst, u64 period, u64 periods),
        (left, quota, burst, period, periods))

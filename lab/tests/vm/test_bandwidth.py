@@ -8,6 +8,7 @@ from heddle_lab.job import CgroupSet, KillStep, Read, SchedulerStart, SchedulerS
 from heddle_lab.results import Results
 from tests.conftest import Boot, Record
 from tests.vm.counting import counted, counters
+from tests.vm.readers import grace_periods, longest_ms, lookups
 from tests.vm.shares import CGROUPS, HEDDLE, MS, slow, usage_usec
 
 QUOTAS = [(5, 20), (5, 100), *((percent, period_ms) for percent in (10, 50, 150, 400) for period_ms in (10, 100))]
@@ -228,6 +229,21 @@ def test_the_least_quota_starves_nobody_to_death(boot: Boot, tmp_path: Path) -> 
     results = boot(steps, machine=slow(tmp_path, "cores = 4"), sched=HEDDLE).check()
     # What the first looks at an empty pool come too late for is owed, and a part of it forgiven.
     assert 0.5 * seconds < used_ms(results, group, "before", "after") < 4 * seconds
+
+
+def test_a_throttled_reader_holds_up_nobody(boot: Boot, tmp_path: Path, record_property: Record) -> None:
+    """Whom the least quota stops in the midst of an RCU reader would go on half a minute later."""
+    group, seconds = "poor", 30
+    load = Step(name=f"load {group}", argv=lookups(30), cgroup=group, background=True)
+    steps = [load, sleep("all read", 1000), *limit(group, 0.001, 1000), read(group, "before")]
+    steps += [grace_periods(2, for_s=seconds, timeout_ns=10 * seconds * 1000 * MS), read(group, "after")]
+    steps += [Step(name="kill", action=KillStep(step=f"load {group}"))]
+    results = boot(steps, machine=slow(tmp_path, "cores = 3"), sched=HEDDLE, timeout_ns=600_000 * MS).check()
+    longest, used = longest_ms(results), used_ms(results, group, "before", "after")
+    record_property(f"longest going of a CPU beside throttled readers on {boot.kernel}, their use, ms", (longest, used))
+    assert longest < 2_000
+    # More than it owes at most is forgiven, of what is up to 100 ms each five seconds.
+    assert used < 0.03 * 1000 * seconds
 
 
 def test_the_counters_of_bandwidth(boot: Boot, tmp_path: Path) -> None:

@@ -7,9 +7,10 @@ import pytest
 from heddle_lab.job import KillStep, Read, Step
 from tests.conftest import Boot, Record
 from tests.vm.counting import counted, counters
+from tests.vm.readers import grace_periods, longest_ms, lookups
 from tests.vm.shares import slow
 from tests.vm.test_core import HEDDLE, MS, STATE, cpu_ns, read, sleep, spin, write
-from tests.vm.test_failure import ONLINE, shell
+from tests.vm.test_failure import shell
 
 FOR_MS = 14_000
 """well beyond the 10 s after which sched_ext throws a scheduler out"""
@@ -51,17 +52,6 @@ sleep 1000
 """
 """khugepaged looks at who has had a huge page, and makes one of 512 small ones that are in use"""
 
-GRACE_PERIODS = f"""
-end=$((SECONDS + 50))
-while [ $SECONDS -lt $end ]; do
-  began=${{EPOCHREALTIME/./}}
-  for on in 0 1; do echo $on > {ONLINE.format(2)}; done
-  echo $((${{EPOCHREALTIME/./}} - began))
-  sleep 0.2
-done
-"""
-"""microseconds, each time: a CPU that goes waits for several grace periods of RCU"""
-
 READING = """
 name = "reading"
 summary = "3 CPUs of a twentieth of the usual speed"
@@ -86,7 +76,7 @@ def test_a_reader_in_a_crowd_holds_up_nobody(boot: Boot, tmp_path: Path, record_
             sleep(20_000, "some are there"),
             spin("crowd", "--threads", "36", for_ms=60_000, background=True, **limit),
             write(f"{THP}/enabled", "always"),
-            shell("grace periods", GRACE_PERIODS, nice=-20, **limit),
+            grace_periods(2, for_s=50, **limit),
             read("collapsed", f"{THP}/khugepaged/pages_collapsed"),
             read("state", STATE),
         ],
@@ -96,26 +86,17 @@ def test_a_reader_in_a_crowd_holds_up_nobody(boot: Boot, tmp_path: Path, record_
         timeout_ns=400_000 * MS,
     ).check()
     assert results.step("state").stdout.strip() == "enabled"
-    longest = max(map(int, results.step("grace periods").stdout.split()))
-    record_property(f"longest that a CPU took to go and come again beside a reader on {boot.kernel}, us", longest)
+    longest = longest_ms(results)
+    record_property(f"longest that a CPU took to go and come again beside a reader on {boot.kernel}, ms", longest)
     assert int(results.step("collapsed").stdout) >= 3
-    assert longest < 10_000_000
-
-
-PATHS = f"""
-for n in {{1..48}}; do
-  while [ -e {"/usr/.." * 500} ]; do :; done &
-done
-wait
-"""
-"""looked up in a reader from end to end"""
+    assert longest < 10_000
 
 
 def test_who_reads_all_the_time_gains_little(boot: Boot, tmp_path: Path, record_property: Record) -> None:
     """48 of SCHED_IDLE are entitled to an eighth beside a hog, and to some 3 % out of turn."""
     results = boot(
         [
-            Step(name="readers", argv=["bash", "-c", PATHS], policy="idle", cpus="0", background=True),
+            Step(name="readers", argv=lookups(48), policy="idle", cpus="0", background=True),
             spin("hog", "--threads", "1", "--cpus", "0", for_ms=FOR_MS),
             read("state", STATE),
             Step(name="kill", action=KillStep(step="readers")),

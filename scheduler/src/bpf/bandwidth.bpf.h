@@ -16,7 +16,10 @@
  * when the first pool will be empty. It begins the periods and has the CPUs
  * release what they parked. Released tasks enter the run queue as if they had
  * slept: at their own virtual time within the bounds of a sleeper, not before
- * all others. Kernel threads are never throttled, nor are tasks that exit.
+ * all others. Kernel threads are never throttled, nor are tasks that exit. One in
+ * the midst of an RCU reader, with which every grace period would wait, goes on
+ * until it is out of that or its group owes too much: else a few dozen tasks that
+ * are allowed a millisecond in each second would make RCU stall.
  *
  * Without any quota all of it is a test of one word.
  */
@@ -111,18 +114,28 @@ static __always_inline bool pool_is_empty(u32 id)
 	return any_quota() && pool->quota && *(volatile s64 *)&pool->left <= 0;
 }
 
+/* Does the group @id, whose quota is used up, owe too much for its readers, too? */
+static __always_inline bool pool_stops_readers(u32 id)
+{
+	const struct pool *pool = pool_at(id);
+
+	return *(volatile s64 *)&pool->left <=
+	       -bandwidth_readers_debt(pool->quota, pool->period);
+}
+
 /*
- * Is any pool of the chain that starts at @id empty? As the other walks of a
- * chain it is global, so that the verifier looks at it once.
+ * Does any pool of the chain that starts at @id stop those that draw from it, of
+ * which one is a @reader? As the other walks of a chain it is global, so that the
+ * verifier looks at it once.
  */
-__noinline bool chain_is_empty(u32 id)
+__noinline bool chain_stops(u32 id, bool reader)
 {
 	u32 i;
 
 	bpf_for(i, 0, GROUP_LEVELS) {
 		if (!id)
 			break;
-		if (pool_is_empty(id))
+		if (pool_is_empty(id) && (!reader || pool_stops_readers(id)))
 			return true;
 		id = pool_at(id)->up;
 	}
@@ -157,7 +170,7 @@ __noinline bool quota_throttles(const struct task_struct *p __arg_trusted)
 {
 	u32 id = group_of(p)->pool;
 
-	if (!id || !chain_is_empty(id))
+	if (!id || !chain_stops(id, is_reader(p)))
 		return false;
 	return !(p->flags & PF_KTHREAD) && !task_exits(p);
 }

@@ -144,6 +144,17 @@ static __always_inline bool task_is_hog(const struct task_struct *p,
 	return is_hog(p->se.sum_exec_runtime, p->nvcsw, gran_ns);
 }
 
+/*
+ * Is @p, which is put aside or was, in the midst of an RCU reader? Then each grace
+ * period that begins waits until it has run on to the end of that.
+ */
+static __always_inline bool is_reader(const struct task_struct *p)
+{
+	/* Without CONFIG_PREEMPT_RCU nobody is. */
+	return bpf_core_field_exists(p->rcu_read_unlock_special) &&
+	       p->rcu_read_unlock_special.b.blocked;
+}
+
 static __always_inline bool task_is_idle_policy(const struct task_struct *p)
 {
 	return p->policy == SCHED_IDLE;

@@ -25,14 +25,6 @@
 #define RELIEF_NS 2000000000ULL
 #define READER_RELIEF_NS 100000000ULL
 
-/* Was @p, which waits, put aside in the midst of an RCU reader? */
-static __always_inline bool is_reader(const struct task_struct *p)
-{
-	/* Without CONFIG_PREEMPT_RCU nobody is. */
-	return bpf_core_field_exists(p->rcu_read_unlock_special) &&
-	       p->rcu_read_unlock_special.b.blocked;
-}
-
 /* ops.enqueue: @p, which was put aside, is about to wait in the queue of @c. */
 static __always_inline void relief_note(struct cpu_ctx *c,
 					const struct task_struct *p)

@@ -43,6 +43,26 @@ static inline u64 bandwidth_gain(u64 quota, u64 periods)
 	return quota * periods;
 }
 
+/* What a group with @quota in each @period owes at most, ns. */
+static inline s64 bandwidth_debt(u64 quota, u64 period)
+{
+	return bandwidth_gain(quota,
+			      1 + BANDWIDTH_DEBT_NS / (period ? period : 1));
+}
+
+/*
+ * The same where the group holds up RCU, ns. What is more than that other debt is
+ * forgiven: a group of a millisecond's quota may get 2 % of a CPU so.
+ */
+#define BANDWIDTH_READERS_NS 100000000LL
+
+static inline s64 bandwidth_readers_debt(u64 quota, u64 period)
+{
+	s64 debt = bandwidth_debt(quota, period);
+
+	return debt < BANDWIDTH_READERS_NS ? BANDWIDTH_READERS_NS : debt;
+}
+
 /*
  * What is in a pool that held @left, @periods later, one at least; ns. Quota and
  * burst are up to BANDWIDTH_MAX.
@@ -50,8 +70,7 @@ static inline u64 bandwidth_gain(u64 quota, u64 periods)
 static inline s64 bandwidth_refill(s64 left, u64 quota, u64 burst, u64 period,
 				   u64 periods)
 {
-	u64 owing = 1 + BANDWIDTH_DEBT_NS / (period ? period : 1);
-	s64 floor = -(s64)bandwidth_gain(quota, owing);
+	s64 floor = -bandwidth_debt(quota, period);
 	s64 limit = quota + burst;
 
 	if (left < floor)
