@@ -108,3 +108,42 @@ def test_who_reads_all_the_time_gains_little(boot: Boot, tmp_path: Path, record_
     (got,) = cpu_ns(results, "hog")
     record_property(f"part left to a hog beside 48 who read on {boot.kernel}", got / (FOR_MS * MS))
     assert got > 0.8 * FOR_MS * MS
+
+
+CROWD = 5000
+
+SHORT_OF_A_MS = """
+for threads in /proc/[0-9]*/task; do
+  set -- $threads/*
+  [ $# -gt 1000 ] || continue
+  short=0
+  for thread; do
+    read -r ran_ns rest < $thread/schedstat
+    [ $ran_ns -ge 1000000 ] || ((short++))
+  done
+  echo $# $short
+done
+"""
+"""threads of the crowd, and how many of them have not yet computed for a millisecond"""
+
+
+def test_thousands_on_one_cpu_have_a_turn_each(boot: Boot, tmp_path: Path) -> None:
+    """Of slices that end at a tick of 4 ms, 10 s have 2,500."""
+    limit = {"timeout_ns": 200_000 * MS}
+    begin = ["--run-ms", "20000", "--sleep-ms", "1"]
+    results = boot(
+        [
+            spin("crowd", "--threads", str(CROWD), "--cpus", "0", *begin, for_ms=60_000, background=True, **limit),
+            sleep(35_000, "all have begun"),
+            shell("turns", SHORT_OF_A_MS, cpus="1", **limit),
+            read("state", STATE),
+            Step(name="kill", action=KillStep(step="crowd")),
+        ],
+        machine=slow(tmp_path, "cores = 2"),
+        sched=HEDDLE,
+        timeout_ns=300_000 * MS,
+    ).check()
+    assert results.step("state").stdout.strip() == "enabled"
+    threads, short = map(int, results.step("turns").stdout.split())
+    assert threads > CROWD
+    assert not short

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Dispatch: the CPU needs its next task. The order is: who has waited for too
- * long; what runs already, if its turn is not over; the CPU's own queue; a fair
- * exchange with another CPU; another CPU's queue.
+ * Dispatch: the CPU needs its next task. The order is: what runs already, if its
+ * turn is not over; the CPU's own queue, first those who have waited for too long; a
+ * fair exchange with another CPU; another CPU's queue.
  */
 #pragma once
 
@@ -31,8 +31,6 @@ static __always_inline void dispatch_slice_end(u32 cpu, struct cpu_ctx *c,
 			pull_newidle(cpu);
 		return;
 	}
-	if (relieve(cpu, c))
-		return;
 	if (asym_is_asked(cpu)) {
 		/* Without a slice @prev is enqueued, see asym_move(). */
 		runq_pick(cpu, c);
@@ -67,12 +65,13 @@ static __always_inline void dispatch_cpu(s32 cpu, struct task_struct *prev)
 
 	bandwidth_release(cpu, c);
 	reweigh_waiting(cpu);
+	relieve(cpu, c);
 	if (prev && (prev->scx.flags & SCX_TASK_QUEUED)) {
 		dispatch_slice_end(cpu, c, prev);
 		return;
 	}
 	asym_decline(cpu);
-	if (relieve(cpu, c) || runq_pick(cpu, c) || pull_newidle(cpu))
+	if (runq_pick(cpu, c) || pull_newidle(cpu))
 		return;
 	/* Pulling lets go of the rq lock: a pinned task may have come meanwhile. */
 	if (runq_pick(cpu, c))

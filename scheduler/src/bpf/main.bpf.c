@@ -25,6 +25,7 @@
  *   enqueue.bpf.h   queueing, and preemption at wakeup
  *   pull.bpf.h      work for a CPU that would idle, fairness between CPUs
  *   relief.bpf.h    a turn for who waits too long
+ *   crowd.bpf.h     short slices where very many wait
  *   release.bpf.h   CPUs that another class takes
  *   hotplug.bpf.h   CPUs that come and go
  *   grq.bpf.h       the global queue and its lock (--runq global)
@@ -53,6 +54,7 @@
 #include "walk.bpf.h"
 #include "pull.bpf.h"
 #include "relief.bpf.h"
+#include "crowd.bpf.h"
 #include "dispatch.bpf.h"
 #include "schedstat.bpf.h"
 #include "grq.bpf.h"
@@ -183,6 +185,7 @@ void BPF_STRUCT_OPS(heddle_tick, struct task_struct *p)
 		return;
 	rescue_waiting(cpu);
 	relief_tick(cpu_ctx(cpu));
+	crowd_tick(cpu, cpu_ctx(cpu));
 	asym_tick(cpu, p);
 }
 
@@ -299,6 +302,9 @@ s32 BPF_STRUCT_OPS_SLEEPABLE(heddle_init)
 			return err;
 	}
 	err = timer_init(TIMER_STRANDED, hand_over_stranded);
+	if (err)
+		return err;
+	err = timer_init(TIMER_CROWD, crowd_end_slices);
 	if (err || !cgroup_flat)
 		return err;
 	return groups_init();

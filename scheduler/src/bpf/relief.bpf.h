@@ -68,11 +68,23 @@ static __always_inline void relief_tick(struct cpu_ctx *c)
 		look_tick(&c->readers, now, READER_RELIEF_NS);
 }
 
+/* @p, which waits in the queue of @cpu, is to be where the first in line is. */
+static __always_inline void relieve_one(struct bpf_iter_scx_dsq *it,
+					struct task_struct *p, u32 cpu,
+					u64 first)
+{
+	if (!vt_before(first, vt_of_key(p->scx.dsq_vtime)))
+		return;
+	scx_bpf_dsq_move_set_vtime(it, vt_key(first, cpu));
+	if (scx_bpf_dsq_move_vtime(it, p, cpu, 0))
+		count(relieved);
+}
+
 /*
- * Move a task that was waiting at the last look already to this CPU, @cpu: one at
- * a time, those that are nearer to their turn first.
+ * Relieve those who were waiting for @cpu, this CPU, at the last look already: they
+ * come before all at @vt and later.
  */
-__noinline bool relieve_one(u32 cpu)
+__noinline int relieve_waiting(u32 cpu, u64 vt)
 {
 	struct cpu_ctx *c = cpu_ctx(cpu);
 	struct task_struct *p;
@@ -81,30 +93,27 @@ __noinline bool relieve_one(u32 cpu)
 	bpf_for_each(scx_dsq, p, cpu, 0) {
 		bool reader = is_reader(p);
 
+		/* The head comes first, which may be behind the clock. */
+		vt = vt_min(vt, vt_of_key(p->scx.dsq_vtime));
 		holds_rcu |= reader;
-		if (!look_finds(&c->waiters, p) &&
-		    !(reader && look_finds(&c->readers, p)))
-			continue;
-		scx_bpf_dsq_move_set_vtime(BPF_FOR_EACH_ITER,
-					   vt_key(c->clock, cpu));
-		if (!scx_bpf_dsq_move(BPF_FOR_EACH_ITER, p, SCX_DSQ_LOCAL, 0))
-			continue;
-		c->nr_queued--;
-		if (reader)
+		if (reader && look_finds(&c->readers, p))
 			look_done(&c->readers);
-		count(relieved);
-		return true;
+		else if (!look_finds(&c->waiters, p))
+			continue;
+		relieve_one(BPF_FOR_EACH_ITER, p, cpu, vt);
 	}
 	if (c->waiters.due)
 		look_done(&c->waiters);
 	if (c->readers.due)
 		look_done(&c->readers);
 	c->holds_rcu = holds_rcu;
-	return false;
+	return 0;
 }
 
-/* ops.dispatch: does this CPU run a task out of turn? */
-static __always_inline bool relieve(u32 cpu, const struct cpu_ctx *c)
+/* ops.dispatch */
+static __always_inline void relieve(u32 cpu, const struct cpu_ctx *c)
 {
-	return (c->waiters.due || c->readers.due) && relieve_one(cpu);
+	if (c->waiters.due || c->readers.due)
+		relieve_waiting(cpu, c->running ? vt_min(c->clock, c->curr_vt)
+						: c->clock);
 }

@@ -9,7 +9,13 @@
 
 #include "heddle.bpf.h"
 
-enum timer_id { TIMER_WALK, TIMER_BANDWIDTH, TIMER_STRANDED, NR_TIMERS };
+enum timer_id {
+	TIMER_WALK,
+	TIMER_BANDWIDTH,
+	TIMER_STRANDED,
+	TIMER_CROWD,
+	NR_TIMERS
+};
 
 struct timer_slot {
 	struct bpf_timer timer;
