@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from statistics import mean
 
 import numpy as np
 import pytest
@@ -207,6 +208,8 @@ def test_equal_cpus_know_of_no_ranks(boot: Boot) -> None:
 PAIR, OTHERS = "6,7", "0-5,8-15"
 """the threads of a core that the machine's own work seldom comes to, and all others"""
 
+ROUNDS = 3
+
 
 @pytest.mark.parametrize(
     ("options", "helps", "least"),
@@ -217,22 +220,23 @@ def test_of_two_threads_that_share_a_core_one_moves_to_an_idle_one(
 ) -> None:
     """Where all cores are equal. All threads but those of one core have a hog for a while; work in cores.
 
-    Held there by their affinity, the two would be queued anew as they are let go, and find an idle core by that.
+    Held there by their affinity, the two would be queued anew as they are let go, and find an idle core by that. In
+    some rounds they find one as it is.
     """
     spin = ["heddle-load", "spin", "--threads"]
     others = [*spin, "14", "--cpus", OTHERS, "--for-ms", "30"]
-    steps = counted(
-        "pair",
-        options.split(),
-        [
-            Step(name="others", argv=others, background=True),
-            Step(name="all run", action=Sleep(ns=5 * MS)),
-            Step(name="pair", argv=[*spin, "2", "--for-ms", str(FOR_MS)]),
-            Step(name="wait", action=WaitStep(step="others")),
-        ],
-    )
-    results = boot(steps, machine="smp-16-2llc", sched=HEDDLE).check()
-    got = work(results, "pair") / (FOR_MS * MS / 10_000)
+    load = [
+        step
+        for number in range(ROUNDS)
+        for step in (
+            Step(name=f"others {number}", argv=others, background=True),
+            Step(name=f"all run {number}", action=Sleep(ns=5 * MS)),
+            Step(name=f"pair {number}", argv=[*spin, "2", "--for-ms", str(FOR_MS)]),
+            Step(name=f"wait {number}", action=WaitStep(step=f"others {number}")),
+        )
+    ]
+    results = boot(counted("pair", options.split(), load), machine="smp-16-2llc", sched=HEDDLE).check()
+    got = mean(work(results, f"pair {number}") for number in range(ROUNDS)) / (FOR_MS * MS / 10_000)
     assert bool(counters(results, "pair")["asym_moved"]) == helps
     assert got > least
 

@@ -82,19 +82,24 @@ def test_above_saturation_a_search_is_short_on_many_cpus(boot: Boot, record_prop
     assert examined["scan"] >= SOCKET_CPUS
 
 
+PAIRS = 5
+
+
 def test_a_large_program_is_spread_over_the_nodes_and_a_small_one_stays(boot: Boot) -> None:
     """Its threads sleep at first, so that the parent's node seems to have room for all of them."""
     runs = Trace(events=["sched:sched_switch"])
+    pairs = [f"pair {number}" for number in range(PAIRS)]
     pair = ["heddle-load", "pingpong", "--count", "200"]
     steps = [
-        *(Step(name=f"pair {number}", argv=pair, trace=runs) for number in range(3)),
+        *(Step(name=name, argv=pair, trace=runs) for name in pairs),
         schbench("many", 0.5, SOCKETS_CPUS, requests=2000, trace=runs),
     ]
     results = boot(steps, machine=SOCKETS, sched=HEDDLE).check()
-    on_first = {step: in_first_node(results, step) for step in ("many", "pair 0", "pair 1", "pair 2")}
+    on_first = {step: in_first_node(results, step) for step in ("many", *pairs)}
     # A quarter, were all sockets used alike; before tasks were spread, nearly none or nearly all.
     assert 0.15 < on_first["many"] < 0.4, on_first
-    assert all(part < 0.05 or part > 0.95 for step, part in on_first.items() if step != "many"), on_first
+    # Where tasks of others start meanwhile, one may go elsewhere.
+    assert sum(0.05 <= on_first[name] <= 0.95 for name in pairs) <= 1, on_first
 
 
 def test_the_woken_cpu_queues_its_wakee_when_told_to(boot: Boot) -> None:
