@@ -17,6 +17,9 @@ QUOTAS = [(5, 20), (5, 100), *((percent, period_ms) for percent in (10, 50, 150,
 QUOTA_ERROR = 0.02
 """of the quota"""
 
+OVERDRAWN = 0.005
+"""the same: what is noticed late at an edge of a window is owed, and made up for in the next"""
+
 SETTLE_MS = 500
 LIMITED_MS = 2000
 
@@ -72,8 +75,9 @@ def window_ms(results: Results, group: str) -> float:
 
 
 def error(period: int) -> float:
-    """Return what may be missed of a quota: what is overdrawn before the window counts in it, or after it no more."""
-    return max(QUOTA_ERROR, period / QUOTAS_MS)
+    """Return what may be missed of a quota: that of one period, whose time is over at the window's edges, and what is
+    overdrawn there."""
+    return max(QUOTA_ERROR, period / QUOTAS_MS + OVERDRAWN)
 
 
 @WAYS

@@ -2,7 +2,6 @@
 
 import json
 from collections import Counter
-from difflib import SequenceMatcher
 from itertools import groupby
 from pathlib import Path
 
@@ -97,8 +96,8 @@ def test_tasks_get_what_their_deadlines_say(boot: Boot, one_cpu: str) -> None:
     assert [ns / sum(got) for ns in got] == pytest.approx(shares(nice), abs=0.02)
 
 
-ALIKE = 0.95
-"""the part of the turns that two orders share: two tasks of nearly the same deadline may change places"""
+AHEAD = 2
+"""turns that a hog may have had more of by one way than by the other: two of nearly the same deadline change places"""
 
 
 def test_both_ways_of_locking_decide_alike(boot: Boot, one_cpu: str) -> None:
@@ -112,7 +111,10 @@ def test_both_ways_of_locking_decide_alike(boot: Boot, one_cpu: str) -> None:
         runs = [hit.fields["next_prio"] for hit in switches if hit.fields["next_comm"] == "heddle-load"]
         orders.append([prio for prio, _ in groupby(runs)])
     assert min(map(len, orders)) > turns
-    assert SequenceMatcher(None, *(order[:turns] for order in orders)).ratio() > ALIKE
+    for turn in range(turns):
+        ahead = Counter(orders[0][:turn])
+        ahead.subtract(orders[1][:turn])
+        assert max(map(abs, ahead.values()), default=0) <= AHEAD, turn
 
 
 def test_the_idle_policy_comes_last_but_comes(boot: Boot, one_cpu: str) -> None:

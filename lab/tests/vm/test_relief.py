@@ -133,8 +133,8 @@ def test_thousands_on_one_cpu_have_a_turn_each(boot: Boot, tmp_path: Path) -> No
     begin = ["--run-ms", "20000", "--sleep-ms", "1"]
     results = boot(
         [
-            spin("crowd", "--threads", str(CROWD), "--cpus", "0", *begin, for_ms=60_000, background=True, **limit),
-            sleep(35_000, "all have begun"),
+            spin("crowd", "--threads", str(CROWD), "--cpus", "0", *begin, for_ms=80_000, background=True, **limit),
+            sleep(45_000, "all have begun"),
             shell("turns", SHORT_OF_A_MS, cpus="1", **limit),
             read("state", STATE),
             Step(name="kill", action=KillStep(step="crowd")),
