@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from heddle_lab.job import CgroupSet, Read, Sleep, Step, WaitStep
 from heddle_lab.results import Results
@@ -27,22 +26,6 @@ WINDOW_ERROR = 4 * TICK_MS / WINDOW_MS
 """the same in one window: each CPU may owe a light thread four slices (LAG_LIGHTEST_SLICES, lag.h) of a tick each"""
 
 HALF = {"a": 0.5, "b": 0.5}
-
-SLOW = """
-name = "slow"
-summary = "CPUs of a tenth of the usual speed"
-source = "shares need virtual seconds of busy CPUs, and those cost instructions"
-memory_mib = 1024
-topology = {{ {topology} }}
-clock = {{ speed = 10 }}
-"""
-
-
-def slow(folder: Path, topology: str) -> str:
-    """Write a machine whose virtual seconds are cheap; return its path."""
-    machine = folder / "slow.toml"
-    machine.write_text(SLOW.format(topology=topology))
-    return str(machine)
 
 
 def usage_usec(results: Results, step: str) -> int:

@@ -4,7 +4,8 @@ from pathlib import Path
 
 from heddle_lab.job import SchedulerStop, Step
 from tests.conftest import Boot, Record
-from tests.vm.test_core import HEDDLE, MS, STRESSED, cpu_ns, spin, wait
+from tests.vm.machines import slow
+from tests.vm.test_core import HEDDLE, MS, cpu_ns, spin, wait
 
 FOR_MS = 1000
 
@@ -28,12 +29,11 @@ def contest(scheduler: str, trick: str) -> list[Step]:
 
 
 def test_no_trick_pays(boot: Boot, tmp_path: Path, record_property: Record) -> None:
-    machine = tmp_path / "stressed.toml"
-    machine.write_text(STRESSED)
+    machine = slow(tmp_path, "cores = 4", speed=25)
     steps = [step for trick in FAIR for step in contest("scx_heddle", trick)]
     steps.append(Step(name="stop", action=SchedulerStop()))
     steps += [step for trick in FAIR for step in contest("eevdf", trick)]
-    results = boot(steps, machine=str(machine), sched=HEDDLE).check()
+    results = boot(steps, machine=machine, sched=HEDDLE).check()
 
     def left(scheduler: str, trick: str) -> float:
         return min(cpu_ns(results, f"hogs: {trick} under {scheduler}")) / (FOR_MS * MS)

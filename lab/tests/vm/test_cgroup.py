@@ -11,7 +11,8 @@ from heddle_lab.job import SchedulerCommand, SchedulerStart, SchedulerStop, Slee
 from heddle_lab.results import Results
 from tests.conftest import Boot, Record
 from tests.vm.counting import PROGRAM, STRESS, counted, counters
-from tests.vm.shares import CGROUPS, HALF, HEDDLE, MS, TICK_MS, WINDOW_MS, Contest, Hogs, judge, slow
+from tests.vm.machines import slow
+from tests.vm.shares import CGROUPS, HALF, HEDDLE, MS, TICK_MS, WINDOW_MS, Contest, Hogs, judge
 
 CHURN_ERROR = 0.03
 """of a share beside a thousand groups that come and go; to become 0.01"""

@@ -24,6 +24,7 @@ from heddle_lab.job import (
 from heddle_lab.results import Results
 from tests.conftest import Boot, Record
 from tests.vm.loads import stress_ng
+from tests.vm.machines import slow
 
 HEDDLE = "scx_heddle"
 PROGRAM = "/usr/local/bin/scx_heddle"
@@ -184,15 +185,6 @@ STRESSORS = {
 """stress-ng's scheduler class in batches of a virtual second: all at once, those that start last, behind others of
 real-time policies and thousands of threads, would hardly run"""
 
-STRESSED = """
-name = "stressed"
-summary = "4 CPUs of a quarter of the usual speed"
-source = "a virtual second of 4 busy CPUs costs 1 instead of 4 billion instructions"
-memory_mib = 1024
-topology = { cores = 4 }
-clock = { speed = 25 }
-"""
-
 
 def stress(batch: str) -> Step:
     user = 1000 if batch == "forks" else 0  # exec and spawn refuse to run as root
@@ -200,15 +192,13 @@ def stress(batch: str) -> Step:
 
 
 def test_survives_the_scheduler_class_of_stressors(boot: Boot, tmp_path: Path) -> None:
-    machine = tmp_path / "stressed.toml"
-    machine.write_text(STRESSED)
     results = boot(
         [
             Step(name="class", argv=["stress-ng", "--class", "scheduler?"]),
             *map(stress, STRESSORS),
             read("state", STATE),
         ],
-        machine=str(machine),
+        machine=slow(tmp_path, "cores = 4", speed=25),
         sched=HEDDLE,
         layers=["stress"],
     ).check()

@@ -13,7 +13,8 @@ from heddle_lab.results import Results
 from tests.conftest import Boot
 from tests.vm.counting import STRESS
 from tests.vm.loads import stress_ng
-from tests.vm.test_core import HEDDLE, MS, PROGRAM, STATE, STRESSED, cpu_ns, read, sleep, spin, wait, write
+from tests.vm.machines import slow
+from tests.vm.test_core import HEDDLE, MS, PROGRAM, STATE, cpu_ns, read, sleep, spin, wait, write
 
 RESTARTS = 1000 if STRESS else 3
 GROUPS = 10_000 if STRESS else 100
@@ -22,6 +23,9 @@ MEMORY_MIB = 6144 if STRESS else 1024
 MIXED_S = 600 if STRESS else 10
 WALL_TIMEOUT_S = 3600 if STRESS else 600
 
+SPEED = 25
+"""percent of the usual: a virtual second of 4 busy CPUs costs 1 instead of 4 billion instructions"""
+
 SECOND_NS = 1000 * MS
 HOUR_NS = 3600 * SECOND_NS
 ONLINE = "/sys/devices/system/cpu/cpu{}/online"
@@ -29,9 +33,7 @@ ONLINE = "/sys/devices/system/cpu/cpu{}/online"
 
 @pytest.fixture
 def machine(tmp_path: Path) -> str:
-    file = tmp_path / "stressed.toml"
-    file.write_text(STRESSED)
-    return str(file)
+    return slow(tmp_path, "cores = 4", SPEED)
 
 
 def shell(name: str, script: str, **fields: Any) -> Step:
@@ -114,8 +116,7 @@ done
 
 def test_memory_and_processes_run_out(boot: Boot, tmp_path: Path) -> None:
     """The OOM killer ends what eats the memory; a fork bomb stays inside its pids.max; groups go with their tasks."""
-    machine = tmp_path / "small.toml"
-    machine.write_text(STRESSED.replace("memory_mib = 1024", "memory_mib = 512"))
+    machine = slow(tmp_path, "cores = 4", SPEED, memory_mib=512)
     results = boot(
         [
             spin("load", "--threads", "4", for_ms=1500, background=True),
@@ -130,7 +131,7 @@ def test_memory_and_processes_run_out(boot: Boot, tmp_path: Path) -> None:
             wait("load"),
             read("state", STATE),
         ],
-        machine=str(machine),
+        machine=machine,
         sched=HEDDLE,
     )
     assert_scheduling(results)
@@ -152,8 +153,7 @@ tr '{{' '\\n' < /tmp/crowd.json | grep -c cpu_ns
 @pytest.mark.stress
 def test_many_groups_and_many_threads(boot: Boot, tmp_path: Path) -> None:
     """A shell that visits groups, under stress more than there are slots for; then a crowd, which wakes all at once."""
-    machine = tmp_path / "roomy.toml"
-    machine.write_text(STRESSED.replace("memory_mib = 1024", f"memory_mib = {MEMORY_MIB}"))
+    machine = slow(tmp_path, "cores = 4", SPEED, MEMORY_MIB)
     fill = f"echo +cpu > cgroup.subtree_control && for i in $(seq {GROUPS}); do mkdir many$i || exit; done"
     use = f"for i in $(seq 1 {max(1, GROUPS // 100)} {GROUPS}); do echo $$ > /sys/fs/cgroup/many$i/cgroup.procs; done"
     results = boot(
@@ -164,7 +164,7 @@ def test_many_groups_and_many_threads(boot: Boot, tmp_path: Path) -> None:
             shell("crowd", CROWD, timeout_ns=HOUR_NS),
             read("state", STATE),
         ],
-        machine=str(machine),
+        machine=machine,
         sched=HEDDLE,
         timeout_ns=HOUR_NS,
         wall_timeout_s=WALL_TIMEOUT_S,
@@ -172,15 +172,6 @@ def test_many_groups_and_many_threads(boot: Boot, tmp_path: Path) -> None:
     assert_scheduling(results)
     assert int(results.step("crowd").stdout) == THREADS
 
-
-MIXED = """
-name = "mixed"
-summary = "4 CPUs of a twentieth of the usual speed"
-source = "ten virtual minutes of 4 busy CPUs cost 120 billion instructions"
-memory_mib = 1024
-topology = { cores = 4 }
-clock = { speed = 5 }
-"""
 
 MIXED_STRESSORS = "affinity clone fork futex mq mutex nice pthread sem session sleep switch vfork wait yield zombie"
 
@@ -209,8 +200,7 @@ PINNED = ["--threads", "3", "--policy", "other,other,idle", "--nice", "0,19,0", 
 @pytest.mark.stress
 def test_mixed_stress_stalls_nobody(boot: Boot, tmp_path: Path) -> None:
     """All at once: forks, messages, groups with weights and limits, a CPU that comes and goes, hogs of least weight."""
-    machine = tmp_path / "mixed.toml"
-    machine.write_text(MIXED)
+    machine = slow(tmp_path, "cores = 4", speed=5)
     limit = {"timeout_ns": 2 * MIXED_S * SECOND_NS}
     results = boot(
         [
@@ -222,7 +212,7 @@ def test_mixed_stress_stalls_nobody(boot: Boot, tmp_path: Path) -> None:
             *(wait(name) for name in ("hogs", "groups", "cpus")),
             read("state", STATE),
         ],
-        machine=str(machine),
+        machine=machine,
         sched=HEDDLE,
         layers=["stress"],
         timeout_ns=(2 * MIXED_S + 120) * SECOND_NS,

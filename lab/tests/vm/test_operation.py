@@ -9,7 +9,7 @@ from prometheus_client.openmetrics import parser
 from heddle_lab.job import CgroupSet, SchedulerStop, Sleep, Step
 from heddle_lab.results import Results
 from tests.conftest import Boot
-from tests.vm.test_core import STRESSED
+from tests.vm.machines import slow
 
 PROGRAM = "/usr/local/bin/scx_heddle"
 MS = 1_000_000
@@ -71,10 +71,9 @@ def operated(boot_once: Boot, tmp_path_factory: pytest.TempPathFactory) -> Resul
     ]
     texts = {"/etc/heddle.toml": CONFIG, "/etc/wrong.toml": WRONG, "/etc/view.sh": VIEW}
     files = {path: (0o644, text.encode()) for path, text in texts.items()}
-    machine = tmp_path_factory.mktemp("machine") / "stressed.toml"
-    machine.write_text(STRESSED)
+    machine = slow(tmp_path_factory.mktemp("machine"), "cores = 4", speed=25)
     sched = "operated=scx_heddle --config /etc/heddle.toml"
-    return boot_once(steps, machine=str(machine), sched=sched, layers=["socat"], files=files).check()
+    return boot_once(steps, machine=machine, sched=sched, layers=["socat"], files=files).check()
 
 
 def scraped(results: Results, step: str) -> dict[str, float]:

@@ -11,6 +11,7 @@ import pytest
 from heddle_lab.job import Read, Sleep, Step, WaitStep
 from tests.conftest import Boot, Record
 from tests.vm.counting import counted, counters
+from tests.vm.machines import slow
 from tests.vm.shares import (
     CGROUPS,
     HALF,
@@ -22,7 +23,6 @@ from tests.vm.shares import (
     Contest,
     Hogs,
     judge,
-    slow,
     usage_usec,
 )
 

@@ -8,7 +8,8 @@ import pytest
 from heddle_lab.job import KillStep, Step
 from tests.conftest import Boot, Record
 from tests.vm.counting import counted, counters
-from tests.vm.shares import HEDDLE, slow
+from tests.vm.machines import slow
+from tests.vm.shares import HEDDLE
 from tests.vm.test_core import spin
 from tests.vm.test_pitfalls import tasks
 

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from heddle_lab.job import KillStep, Read, Step
+from heddle_lab.job import KillStep, Step
 from tests.conftest import Boot, Record
 from tests.vm.counting import counted, counters
+from tests.vm.machines import slow
 from tests.vm.readers import grace_periods, longest_ms, lookups
-from tests.vm.shares import slow
 from tests.vm.test_core import HEDDLE, MS, STATE, cpu_ns, read, sleep, spin, write
 from tests.vm.test_failure import shell
 
@@ -28,7 +28,7 @@ def test_the_lightest_run_in_a_crowd_on_one_cpu(boot: Boot, crowd: str, cgroup: 
     load = [
         spin("crowd", *CROWDS[crowd], "--cpus", "0", for_ms=10 * FOR_MS, background=True),
         spin("lowly", *LOWLY, "--cpus", "0", for_ms=FOR_MS),
-        Step(name="state", action=Read(path=STATE)),
+        read("state", STATE),
         Step(name="kill", action=KillStep(step="crowd")),
     ]
     steps = counted("crowd", ["--cgroup", cgroup], load, interval_s=1)
@@ -52,20 +52,9 @@ sleep 1000
 """
 """khugepaged looks at who has had a huge page, and makes one of 512 small ones that are in use"""
 
-READING = """
-name = "reading"
-summary = "3 CPUs of a twentieth of the usual speed"
-source = "a reader of RCU that lasts for many slices"
-memory_mib = 1024
-topology = { cores = 3 }
-clock = { speed = 5 }
-"""
-
 
 def test_a_reader_in_a_crowd_holds_up_nobody(boot: Boot, tmp_path: Path, record_property: Record) -> None:
     """khugepaged, of nice 19, is put aside as it reads: a grace period would wait for its turns."""
-    machine = tmp_path / "reading.toml"
-    machine.write_text(READING)
     limit = {"timeout_ns": 200_000 * MS}
     looks = {"scan_sleep_millisecs": 1, "alloc_sleep_millisecs": 1, "pages_to_scan": 100_000}
     results = boot(
@@ -80,7 +69,7 @@ def test_a_reader_in_a_crowd_holds_up_nobody(boot: Boot, tmp_path: Path, record_
             read("collapsed", f"{THP}/khugepaged/pages_collapsed"),
             read("state", STATE),
         ],
-        machine=str(machine),
+        machine=slow(tmp_path, "cores = 3", speed=5),
         sched=HEDDLE,
         layers=["stress"],
         timeout_ns=400_000 * MS,
