@@ -11,6 +11,7 @@ from typing import Any
 import click
 from rich import box
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from heddle_lab import (
@@ -25,6 +26,7 @@ from heddle_lab import (
     manual,
     markdown,
     paths,
+    profile,
     recording,
     resultfile,
     scheduler,
@@ -298,6 +300,52 @@ def timeline(
     click.echo(f"{base}{drawing.SUFFIX}\n{base}{perfetto.SUFFIX}\n{folder / html.NAME}")
 
 
+@cli.command(name="profile")
+@click.option("--workload", "load", required=True, metavar="W")
+@click.option("--param", "params", multiple=True, metavar="KEY=VALUE", help="A workload's parameter.")
+@click.option("--sched", "schedulers", multiple=True, metavar="NAME[=COMMAND]", help="Default: eevdf and scx_heddle.")
+@click.option("--machine", "machine_name", default=experiment.DEFAULT_MACHINE, show_default=True, metavar="M")
+@click.option("--kernel", "kernel_name", default=experiment.DEFAULT_KERNEL, show_default=True, metavar="K")
+@click.option("--most", type=click.IntRange(1), default=40, show_default=True, metavar="N", help="How many functions.")
+@click.option(
+    "--into",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="PAGE.md",
+    help="Also put the table into a page, between its lines <!-- profile of W:begin --> and <!-- profile of W:end -->.",
+)
+def show_profile(
+    load: str,
+    params: tuple[str, ...],
+    schedulers: tuple[str, ...],
+    machine_name: str,
+    kernel_name: str,
+    most: int,
+    into: Path | None,
+) -> None:
+    """Count the instructions of each function of kernel and BPF programs, per context switch: exact counts.
+
+    With two schedulers the functions come first in which they differ most.
+    """
+    wanted = Overrides(
+        machines=[machine_name],
+        kernels=[kernel_name],
+        schedulers=list(schedulers),
+        workloads=[load],
+        params=dict(workload.parse_param(text) for text in params),
+        seeds=1,
+    ).apply(None)
+    cells = wanted.cells(experiment.NOWHERE)
+    profiles = [profile.measure(cell) for cell in cells]
+    about = f"{machine_name}, Linux {kernel_name}, {cells[0].point}, seed 1: instructions per context switch"
+    headings, lines = profile.table(profiles, most)
+    click.echo(about)
+    _listing(tuple(headings), [tuple(line) for line in lines])
+    if into:
+        command = f"bin/heddle {shlex.join(sys.argv[1:])}"
+        text = f"`{command}`\n\n{about}:\n\n{markdown.grid(headings, lines)}"
+        markdown.insert(into, f"profile of {load}", text)
+
+
 @cli.command()
 @click.argument("file", type=click.Path(path_type=Path), metavar="TRACE")
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), metavar="W.toml", help="Default: TRACE.toml.")
@@ -364,7 +412,7 @@ def compare_runs(before: Path, after: Path) -> int:
 def _listing(headings: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
     listing = Table(*headings, box=box.SIMPLE_HEAD, pad_edge=False)
     for row in rows:
-        listing.add_row(*row)
+        listing.add_row(*map(escape, row))
     _console().print(listing)
 
 

@@ -1,6 +1,6 @@
 """The table in Markdown: `table.md` beside the other results, and a block of a page."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from heddle_lab import comparison, files, means, stats, units
@@ -74,6 +74,12 @@ def insert(page: Path, name: str, text: str) -> None:
     if not (found_begin and found_end):
         raise HeddleError(f"{page} has no lines '{begin.strip()}' and '{end}' to put the table between")
     files.write_text(page, f"{head}{begin}{text}{end}{tail}")
+
+
+def grid(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table whose first column is text and all others numbers."""
+    marks = ["---", *("--:" for _ in headings[1:])]
+    return "\n".join([_line(list(headings)), _line(marks), *(_line(list(row)) for row in rows)]) + "\n"
 
 
 def _overview(rows: list[Row]) -> str:

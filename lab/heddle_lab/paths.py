@@ -68,6 +68,15 @@ def firmware() -> Path:
     return _built(cache() / "qemu" / "current" / "share" / "qemu", "QEMU's firmware")
 
 
+def profiler(name: str) -> Path:
+    """Return a file of the instruction counter: the plugin `instructions.so`, or the guest's program `mark`.
+
+    Raises:
+        HeddleError: it is not built yet.
+    """
+    return _built(cache() / "qemu" / "current" / "lib" / "heddle" / name, "the instruction counter")
+
+
 def image() -> Path:
     """Return the folder of the guest image's cpio layers.
 

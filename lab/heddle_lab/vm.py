@@ -59,13 +59,16 @@ class Guest(Model):
     """more files for the guest: path -> (mode, content)"""
 
 
-def run(guest: Guest, wall_timeout_s: float = WALL_TIMEOUT_S, scratch: Path | None = None) -> Results:
+def run(
+    guest: Guest, wall_timeout_s: float = WALL_TIMEOUT_S, scratch: Path | None = None, counts: Path | None = None
+) -> Results:
     """Boot a guest and return what it reported.
 
     Args:
         guest: what to boot.
         wall_timeout_s: the guest is killed after this many wall seconds.
         scratch: folder for the run's files, about the image's size; none: the system's temporary folder.
+        counts: file for the instructions that are executed between two marks (`profile`); none: they are not counted.
 
     Returns:
         The results; their `error` says what failed in the guest, if anything did.
@@ -74,7 +77,7 @@ def run(guest: Guest, wall_timeout_s: float = WALL_TIMEOUT_S, scratch: Path | No
         HeddleError: the guest could not be started at all: a file is missing, the disk is full.
     """
     with _folder(guest, scratch) as folder:
-        return _boot(guest, folder, wall_timeout_s)
+        return _boot(guest, folder, wall_timeout_s, counts)
 
 
 def console(guest: Guest) -> None:
@@ -150,13 +153,14 @@ def _command(guest: Guest, folder: Path, console_device: list[str]) -> list[str]
     ]
 
 
-def _boot(guest: Guest, folder: Path, wall_timeout_s: float) -> Results:
+def _boot(guest: Guest, folder: Path, wall_timeout_s: float, counts: Path | None) -> Results:
     serial = ["-chardev", f"file,id=console,path={folder / _CONSOLE}"]
+    counter = ["-plugin", f"{paths.profiler('instructions.so')},out={counts}"] if counts else []
     start = time.monotonic()
     with (folder / _STDERR).open("wb") as log:
         # A session of its own: Ctrl-C reaches the runner, which decides what becomes of its guests.
         qemu = subprocess.Popen(
-            _command(guest, folder, serial),
+            [*_command(guest, folder, serial), *counter],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

@@ -1,4 +1,4 @@
-"""QEMU with the virtual clock: Debian's upstream source, the patch series, our options."""
+"""QEMU with the virtual clock: Debian's source, the patch series, our options and plugin."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from ..pins import Wheel
 from ..report import SetupError
 
 PATCHES = "lab/clock/patches"
+PROFILER = "lab/profile"
+FLAGS = ("-O2", "-Wall", "-Wextra", "-Wno-unused-parameter", "-Werror")
 # The UEFI images are not in Debian's tarball, and meson unpacks them whenever it
 # finds bzip2, even with --disable-install-blobs.
 EDK2 = ("unpack_edk2_blobs = bzip2.found()", "unpack_edk2_blobs = false")
@@ -27,6 +29,8 @@ def run(context: Context) -> None:
     digest = cache.key(
         _tree_key(tarball),
         *(part for patch in patches(context) for part in (patch.name, patch)),
+        *(context.paths.root / PROFILER / name for name in ("instructions.c", "mark.S")),
+        *FLAGS,
         repr(qemu),
         *(item.file.sha256 for item, _ in firmware),
     )
@@ -37,6 +41,7 @@ def run(context: Context) -> None:
             (work / "bin").mkdir()
             shutil.copy2(binary, work / "bin")
             _add_firmware(context, [deb for _, deb in firmware], work)
+            _add_profiler(context, _tree(context, tarball), work / "lib" / "heddle")
     cache.point(context.paths.qemu / "current", target)
 
 
@@ -141,6 +146,10 @@ def _misfit(context: Context, patch: Path) -> SetupError:
     return SetupError(f"{PATCHES}/{patch.name} does not apply; see {context.log}")
 
 
+def _tree(context: Context, tarball: Path) -> Path:
+    return context.paths.qemu / f"source-{_tree_key(tarball)}"
+
+
 def _tree_key(tarball: Path) -> str:
     return cache.key(cache.file_sha256(tarball), *EDK2)
 
@@ -152,7 +161,7 @@ def _build(context: Context, tarball: Path) -> Path:
     configuration: an interrupted compilation goes on where it was, and another
     series of patches compiles what it changes.
     """
-    tree = context.paths.qemu / f"source-{_tree_key(tarball)}"
+    tree = _tree(context, tarball)
     if not tree.exists():
         with cache.building(tree) as work:
             _unpack(context, tarball, work)
@@ -196,3 +205,14 @@ def _add_firmware(context: Context, debs: list[Path], work: Path) -> None:
             raise SetupError(f"no {name} in {', '.join(context.pins.qemu.firmware_packages)}")
         shutil.copy(found, share / name)
     shutil.rmtree(tree)
+
+
+def _add_profiler(context: Context, tree: Path, folder: Path) -> None:
+    """Compile the counter of instructions, against the source TREE, and the guest's program."""
+    folder.mkdir(parents=True)
+    source = context.paths.root / PROFILER
+    glib = (process.output(["pkg-config", "--cflags", "glib-2.0"]) or "").split()
+    plugin: list[str | Path] = [f"-I{tree / 'include' / 'qemu'}", *glib, source / "instructions.c"]
+    context.run(["gcc", *FLAGS, "-shared", "-fPIC", *plugin, "-o", folder / "instructions.so"])
+    program: list[str | Path] = ["-nostdlib", "-static", "-Wl,--build-id=none", source / "mark.S"]
+    context.run(["gcc", *program, "-o", folder / "mark"])

@@ -4,13 +4,12 @@ import json
 
 import pytest
 
-from heddle_lab import kernels, machine, resultfile, scheduler, tracing, vm
-from heddle_lab.cell import Cell
+from heddle_lab import resultfile, tracing, vm
 from heddle_lab.measures import groups
 from heddle_lab.resultfile import CellResult
 from heddle_lab.results import Results
-from heddle_lab.workload import Metric, Workload
 from tests.conftest import KERNELS
+from tests.vm.cells import cell_of
 
 pytestmark = pytest.mark.vm
 
@@ -23,21 +22,7 @@ def kernel(request: pytest.FixtureRequest) -> str:
 
 def measured(kernel: str, argv: list[str], sched: str = "eevdf") -> tuple[CellResult, Results, Results]:
     """Boot a cell and its traced twin; the step runs in cgroup a/b."""
-    load = Workload(
-        name="test",
-        summary="",
-        source="",
-        steps=[{"name": "load", "argv": ["heddle-load", *argv], "cgroup": "a/b"}],
-        metrics=[Metric(name="time", step="load", unit="ns", better="lower")],
-    )
-    cell = Cell(
-        machine=machine.load("smp-4"),
-        kernel=kernels.find(kernel),
-        scheduler=scheduler.parse(sched),
-        workload=load,
-        params={},
-        seed=1,
-    )
+    cell = cell_of(kernel, argv, sched)
     quiet, traced = (vm.run(one.guest()).check() for one in (cell, cell.twin()))
     return resultfile.from_cell(cell, quiet, traced), quiet, traced
 

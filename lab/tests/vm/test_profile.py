@@ -1,0 +1,58 @@
+"""Counted instructions against what must have been executed."""
+
+from pathlib import Path
+
+import pytest
+
+from heddle_lab import profile, vm
+from heddle_lab.errors import HeddleError
+from tests.conftest import KERNELS
+from tests.vm.cells import cell_of
+
+pytestmark = pytest.mark.vm
+
+PAIR = ["pingpong", "--cpus", "1", "--count", "2000"]
+
+
+@pytest.fixture(params=KERNELS)
+def kernel(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
+def test_a_guest_does_not_notice_that_it_is_profiled(kernel: str, tmp_path: Path) -> None:
+    guest = cell_of(kernel, PAIR, "scx_heddle").guest()
+    plain = vm.run(guest).check()
+    counted = vm.run(guest, counts=tmp_path / "counts").check()
+    assert counted.records == plain.records
+    assert counted.console == plain.console
+    # Nobody has marked anything.
+    assert list(profile.read_counts(tmp_path / "counts")) == [(0, 0, 1)]
+
+
+def test_switches_of_a_pair_are_found_in_the_functions(kernel: str) -> None:
+    eevdf, heddle = (profile.measure(cell_of(kernel, PAIR, sched)) for sched in ("eevdf", "scx_heddle"))
+    for one in (eevdf, heddle):
+        assert one.switches == pytest.approx(4000, rel=0.1)
+        assert one.functions["finish_task_switch"].calls == pytest.approx(one.switches, rel=0.05)
+    assert eevdf.total(profile.BPF) == 0
+    for callback in ("running", "stopping"):
+        assert heddle.functions[f"heddle_{callback} [bpf]"].calls == pytest.approx(heddle.switches, rel=0.05)
+    assert 0 < heddle.total(profile.BPF) < heddle.total(profile.KERNEL)
+
+
+def test_what_a_program_computes_is_counted_to_the_instruction(kernel: str) -> None:
+    insns = 200_000
+    argv = ["schbench", "--load", "0.5", "--cpus-online", "4", "--request-insns", str(insns), "--think-us", "100"]
+    argv += ["--warmup", "0"]
+    few, many = (profile.measure(cell_of(kernel, [*argv, "--requests", str(number)])) for number in (200, 600))
+    # The program's start is in both; to ask and to wait for a request takes some hundred instructions.
+    assert many.total(profile.USER) - few.total(profile.USER) == pytest.approx(400 * insns, rel=0.01)
+
+
+def test_a_step_without_an_end_is_refused(kernel: str) -> None:
+    cell = cell_of(kernel, PAIR)
+    background = [step | {"background": True} for step in cell.workload.steps]
+    cell = cell.model_copy(update={"workload": cell.workload.model_copy(update={"steps": background})})
+    with pytest.raises(HeddleError, match="runs in the background"):
+        profile.measure(cell)
