@@ -3,8 +3,10 @@
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from heddle_lab import profile, vm
+from heddle_lab.cli import cli
 from heddle_lab.errors import HeddleError
 from tests.conftest import KERNELS
 from tests.vm.cells import cell_of
@@ -56,3 +58,19 @@ def test_a_step_without_an_end_is_refused(kernel: str) -> None:
     cell = cell.model_copy(update={"workload": cell.workload.model_copy(update={"steps": background})})
     with pytest.raises(HeddleError, match="runs in the background"):
         profile.measure(cell)
+
+
+def test_the_table_goes_into_a_page(kernel: str, tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("before\n<!-- profile of perf-pipe:begin -->\n<!-- profile of perf-pipe:end -->\nafter\n")
+    options = ["--workload", "perf-pipe", "--param", "loops=200", "--sched", "eevdf", "--kernel", kernel]
+    result = CliRunner().invoke(cli, ["profile", *options, "--most", "3", "--into", str(page)])
+    assert result.exit_code == 0, result.output
+    lines = page.read_text().splitlines()
+    assert (lines[0], lines[-1]) == ("before", "after")
+    assert f"smp-4, Linux {kernel}, perf-pipe loops=200 depth=0, seed 1: instructions per context switch:" in lines
+    table = [line for line in lines if line.startswith("| ")]
+    assert table[0] == "| function | eevdf | calls, eevdf |"
+    assert [line.split(" | ")[0] for line in table[2:6]] == ["| all", "| kernel", "| BPF programs", "| user space"]
+    assert len(table) == 2 + 4 + 3
+    assert all(line.split(" | ")[0].strip("| ") in result.output for line in table[2:])
