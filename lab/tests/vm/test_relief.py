@@ -91,6 +91,7 @@ def test_who_reads_all_the_time_gains_nothing(boot: Boot, tmp_path: Path, record
         spin("hog", "--threads", "1", "--cpus", "0", for_ms=FOR_MS),
         read("state", STATE),
         Step(name="kill", action=KillStep(step="readers")),
+        shell("preemption", "mount -t debugfs none /sys/kernel/debug; cat /sys/kernel/debug/sched/preempt"),
     ]
     steps = counted("readers", [], load, interval_s=1)
     results = boot(steps, machine=slow(tmp_path, "cores = 2"), sched=HEDDLE).check()
@@ -100,7 +101,9 @@ def test_who_reads_all_the_time_gains_nothing(boot: Boot, tmp_path: Path, record
     record_property(f"part left to a hog beside 48 who read on {boot.kernel}", got / (FOR_MS * MS))
     record_property(f"turns of readers in {FOR_MS / 1000:g} s on {boot.kernel}", relieved)
     assert got > NICE_0 / (NICE_0 + 48 * NICE_19) * FOR_MS * MS
-    assert FOR_MS / 200 < relieved < FOR_MS / 90
+    assert relieved < FOR_MS / 90
+    # 6.12 puts nobody aside within a system call.
+    assert relieved > FOR_MS / 200 or "(voluntary)" in results.step("preemption").stdout
 
 
 CROWD = 5000
