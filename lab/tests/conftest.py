@@ -100,6 +100,13 @@ def boot_once(request: pytest.FixtureRequest) -> Boot:
     return _Boot(request.param)
 
 
+@pytest.fixture(params=KERNELS)
+def kernel(request: pytest.FixtureRequest) -> str:
+    """A test that takes this runs once per kernel, and boots it by itself."""
+    name: str = request.param
+    return name
+
+
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A cache as setup would leave it, with files of a few bytes: enough for all that boots nothing."""

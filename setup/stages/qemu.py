@@ -15,7 +15,7 @@ from ..report import SetupError
 
 PATCHES = "lab/clock/patches"
 PROFILER = "lab/profile"
-FLAGS = ("-O2", "-Wall", "-Wextra", "-Wno-unused-parameter", "-Werror")
+PROFILER_FLAGS = ("-O2", "-Wall", "-Wextra", "-Wno-unused-parameter", "-Werror")
 # The UEFI images are not in Debian's tarball, and meson unpacks them whenever it
 # finds bzip2, even with --disable-install-blobs.
 EDK2 = ("unpack_edk2_blobs = bzip2.found()", "unpack_edk2_blobs = false")
@@ -30,7 +30,7 @@ def run(context: Context) -> None:
         _tree_key(tarball),
         *(part for patch in patches(context) for part in (patch.name, patch)),
         *(context.paths.root / PROFILER / name for name in ("instructions.c", "mark.S")),
-        *FLAGS,
+        *PROFILER_FLAGS,
         repr(qemu),
         *(item.file.sha256 for item, _ in firmware),
     )
@@ -213,6 +213,8 @@ def _add_profiler(context: Context, tree: Path, folder: Path) -> None:
     source = context.paths.root / PROFILER
     glib = (process.output(["pkg-config", "--cflags", "glib-2.0"]) or "").split()
     plugin: list[str | Path] = [f"-I{tree / 'include' / 'qemu'}", *glib, source / "instructions.c"]
-    context.run(["gcc", *FLAGS, "-shared", "-fPIC", *plugin, "-o", folder / "instructions.so"])
+    context.run(
+        ["gcc", *PROFILER_FLAGS, "-shared", "-fPIC", *plugin, "-o", folder / "instructions.so"]
+    )
     program: list[str | Path] = ["-nostdlib", "-static", "-Wl,--build-id=none", source / "mark.S"]
     context.run(["gcc", *program, "-o", folder / "mark"])

@@ -8,18 +8,11 @@ from click.testing import CliRunner
 from heddle_lab import profile, vm
 from heddle_lab.cli import cli
 from heddle_lab.errors import HeddleError
-from tests.conftest import KERNELS
 from tests.vm.cells import cell_of
 
 pytestmark = pytest.mark.vm
 
 PAIR = ["pingpong", "--cpus", "1", "--count", "2000"]
-
-
-@pytest.fixture(params=KERNELS)
-def kernel(request: pytest.FixtureRequest) -> str:
-    name: str = request.param
-    return name
 
 
 def test_a_guest_does_not_notice_that_it_is_profiled(kernel: str, tmp_path: Path) -> None:

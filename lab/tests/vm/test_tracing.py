@@ -8,16 +8,9 @@ from heddle_lab import resultfile, tracing, vm
 from heddle_lab.measures import groups
 from heddle_lab.resultfile import CellResult
 from heddle_lab.results import Results
-from tests.conftest import KERNELS
 from tests.vm.cells import cell_of
 
 pytestmark = pytest.mark.vm
-
-
-@pytest.fixture(params=KERNELS)
-def kernel(request: pytest.FixtureRequest) -> str:
-    name: str = request.param
-    return name
 
 
 def measured(kernel: str, argv: list[str], sched: str = "eevdf") -> tuple[CellResult, Results, Results]:
