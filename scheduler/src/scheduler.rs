@@ -4,6 +4,7 @@
 
 use std::io;
 use std::mem::MaybeUninit;
+use std::ops::Range;
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -393,6 +394,11 @@ fn set_up_groups(open: &mut OpenBpfSkel<'_>, options: &Options) -> Result<CpuMax
     Ok(bandwidth)
 }
 
+/// Words as bits of one.
+fn word_bits(words: &Range<usize>) -> u64 {
+    words.clone().map(|word| 1 << word).sum()
+}
+
 /// Tell the program where each CPU is.
 fn lay_out(open: &mut OpenBpfSkel<'_>, topology: &Topology, options: &Options) -> Result<()> {
     let layout = topology.layout(options.wakeq_shard as usize)?;
@@ -402,7 +408,7 @@ fn lay_out(open: &mut OpenBpfSkel<'_>, topology: &Topology, options: &Options) -
         .as_mut()
         .context("the program has no .rodata")?;
 
-    rodata.nr_words = layout.words as u32;
+    rodata.all_words = word_bits(&(0..layout.words));
     rodata.has_nodes = layout
         .places
         .iter()
@@ -419,28 +425,31 @@ fn lay_out(open: &mut OpenBpfSkel<'_>, topology: &Topology, options: &Options) -
     let words: &mut [types::word_layout; MAX_WORDS] = &mut rodata.word_layouts;
     for place in &layout.places {
         places[place.cpu] = types::cpu_place {
+            own: 1 << place.bit,
             core: place.core,
+            llc_words: word_bits(&place.llc),
+            node_words: word_bits(&place.node),
             word: place.word as u16,
             bit: place.bit as u16,
             class: place.class as u16,
             capacity: place.capacity,
             llc_cpus: place.llc_cpus as u16,
             llc_first: place.llc.start as u16,
-            llc_end: place.llc.end as u16,
             node_cpus: place.node_cpus as u16,
             node_first: place.node.start as u16,
-            node_end: place.node.end as u16,
             wakeq: place.wakeq as u16,
             llc_wakeq_first: place.llc_wakeqs.start as u16,
             llc_wakeq_end: place.llc_wakeqs.end as u16,
             node_wakeq_first: place.node_wakeqs.start as u16,
             node_wakeq_end: place.node_wakeqs.end as u16,
+            ..Default::default()
         };
         cpu_at[place.word * CPUS_PER_WORD + place.bit] = place.cpu as u16;
         let word = &mut words[place.word];
         word.core_starts |= place.core_start();
         word.core_ends |= place.core_end();
         word.nr_cpus += 1;
+        word.nr_cores = word.core_starts.count_ones() as u16;
         let by_class: &mut [u64; NR_CLASSES] = &mut word.slower;
         for slower in &mut by_class[..place.class] {
             *slower |= 1 << place.bit;

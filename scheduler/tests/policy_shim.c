@@ -76,7 +76,7 @@ EXPORT(u64, starts_left, (u64 recent, u64 ns), (recent, ns))
 EXPORT(s64, node_room, (u32 idle_cores, u64 starts), (idle_cores, starts))
 EXPORT(s64, node_margin, (u32 cpus), (cpus))
 EXPORT(u32, bit_from, (u64 cpus, u32 start), (cpus, start))
-EXPORT(u64, bits_between, (u32 first, u32 end), (first, end))
+EXPORT(u64, bits_below, (u32 n), (n))
 EXPORT(u64, whole_cores, (u64 idle, u64 starts, u64 ends), (idle, starts, ends))
 EXPORT(u64, asym_helped, (enum asym_rule rule, const struct asym_view *view),
        (rule, view))
@@ -86,6 +86,7 @@ EXPORT(u32, cpu_of_ref, (u64 ref), (ref))
 EXPORT(bool, beyond_ref, (u64 key, u64 ref), (key, ref))
 EXPORT(enum offer_verdict, may_offer, (u32 nr_allowed, u32 cpu, u32 last_cpu),
        (nr_allowed, cpu, last_cpu))
+EXPORT(bool, ring_is_full, (struct ring * ring), (ring))
 EXPORT(enum ring_result, ring_put, (struct ring * ring, struct ring_item item),
        (ring, item))
 EXPORT(enum ring_result, ring_get, (struct ring * ring, struct ring_item *item),

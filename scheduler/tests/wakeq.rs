@@ -60,6 +60,7 @@ mod c {
         pub safe fn shim_beyond_ref(key: u64, wake: u64) -> bool;
         pub safe fn shim_may_offer(nr_allowed: u32, cpu: u32, last_cpu: u32) -> Verdict;
         pub safe fn shim_vt_key(vt: u64, cpu: u32) -> u64;
+        pub fn shim_ring_is_full(ring: *mut u64) -> bool;
         pub fn shim_ring_put(ring: *mut u64, item: Item) -> RingResult;
         pub fn shim_ring_get(ring: *mut u64, item: &mut Item) -> RingResult;
         pub fn shim_ring_oldest(ring: *mut u64, since: &mut u64) -> bool;
@@ -79,6 +80,11 @@ impl Ring {
         };
         // SAFETY: the ring is as large as C's.
         unsafe { shim_ring_put(self.0.get().cast(), item) }
+    }
+
+    fn is_full(&self) -> bool {
+        // SAFETY: likewise.
+        unsafe { shim_ring_is_full(self.0.get().cast()) }
     }
 
     fn get(&self) -> Result<Item, RingResult> {
@@ -201,6 +207,7 @@ mod ring {
                     let expected = model.pop_front().ok_or(RingResult::Empty);
                     prop_assert_eq!(ring.get().map(|item| item.value), expected);
                 }
+                prop_assert_eq!(ring.is_full(), model.len() == SLOTS);
                 prop_assert_eq!(ring.oldest(), model.front().map(|value: &u64| !value));
             }
         }

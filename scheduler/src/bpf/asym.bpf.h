@@ -66,15 +66,7 @@ static __always_inline bool asym_sees_busy(void)
 
 static __always_inline u64 seats_of(u32 word)
 {
-	u64 nr_cpus = word_layout_of(word)->nr_cpus;
-
-	return nr_cpus < 64 ? (1ULL << nr_cpus) - 1 : ~0ULL;
-}
-
-/* The CPUs of @word of classes slower than @class. */
-static __always_inline u64 slower_than(u32 word, u32 class)
-{
-	return word_layout_of(word)->slower[class & (NR_CLASSES - 1)];
+	return bits_below(word_layout_of(word)->nr_cpus);
 }
 
 /* What kind of place a task gets that goes to the idle @cpu. */
@@ -164,13 +156,13 @@ static __always_inline bool asym_ask_one_of(u64 cpus, u32 word, u32 cpu,
 		u32 bit = 63 - __builtin_clzll(cpus);
 		u32 from = cpu_at_place(word, bit);
 
-		cpus &= ~(1ULL << (bit & 63));
+		cpus &= ~bit_of(bit);
 		if (from == cpu || !asym_may_give(from, now))
 			continue;
-		if (!word_clear(own, at->bit))
+		if (!word_clear(own, at->own))
 			return true; /* somebody sends a task here */
 		if (!asym_ask(from, cpu, now)) {
-			word_set(own, at->bit);
+			word_set(own, at->own);
 			continue;
 		}
 		kick(from, SCX_KICK_PREEMPT);
@@ -192,7 +184,7 @@ __noinline int asym_look(u32 cpu, u64 now)
 		return 0;
 	if (!asym_rested(cpu, now))
 		return 0;
-	for (words = node_words(at); words && can_loop; words &= words - 1) {
+	for (words = at->node_words; words && can_loop; words &= words - 1) {
 		u32 word = __builtin_ctzll(words);
 		u64 cpus = asym_candidates(word, at, sibling_busy);
 
@@ -230,7 +222,7 @@ static __always_inline u64 asym_rested_of(u64 cpus, u32 word, u64 now)
 
 		left &= left - 1;
 		if (!asym_rested(cpu_at_place(word, bit), now))
-			cpus &= ~(1ULL << (bit & 63));
+			cpus &= ~bit_of(bit);
 	}
 	return cpus;
 }
@@ -275,7 +267,7 @@ __noinline bool asym_better_idles(const struct task_struct *p __arg_trusted,
 
 	if (!sibling_busy && !at->class)
 		return false;
-	for (words = node_words(at); words && can_loop; words &= words - 1) {
+	for (words = at->node_words; words && can_loop; words &= words - 1) {
 		u32 word = __builtin_ctzll(words);
 		u64 cores = asym_better_in(word, at, sibling_busy);
 
@@ -294,7 +286,7 @@ __noinline s32 asym_claim_better(const struct task_struct *p __arg_trusted,
 	s32 better = -EBUSY;
 	u64 words;
 
-	for (words = node_words(at); words && can_loop; words &= words - 1) {
+	for (words = at->node_words; words && can_loop; words &= words - 1) {
 		u32 word = __builtin_ctzll(words);
 		u64 cores = asym_better_in(word, at, sibling_busy);
 

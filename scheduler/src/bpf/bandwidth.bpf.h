@@ -245,12 +245,10 @@ static __always_inline bool bandwidth_slice_end(u32 cpu,
 	return any_quota() && bandwidth_follow(cpu, p);
 }
 
-/* ops.enqueue: park @p if its group may not run. */
-static __always_inline bool bandwidth_park(struct task_struct *p, u64 enq_flags)
+/* ops.enqueue: park @p, which is on @cpu, if its group may not run. */
+static __always_inline bool bandwidth_park(struct task_struct *p, u32 cpu,
+					   struct cpu_ctx *c, u64 enq_flags)
 {
-	u32 cpu = scx_bpf_task_cpu(p);
-	struct cpu_ctx *c = cpu_ctx(cpu);
-
 	if (!is_throttled(p) || c->offline)
 		return false;
 	c->parked = true;

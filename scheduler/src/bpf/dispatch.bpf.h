@@ -54,7 +54,7 @@ static __always_inline void dispatch_slice_end(u32 cpu, struct cpu_ctx *c,
 		return;
 	if (!cgroup_flat && !c->nr_queued && exchange(cpu, c, next_vt))
 		return;
-	runq_keep(c, prev, vt);
+	runq_keep(cpu, c, prev, vt);
 	load_settle(cpu);
 }
 

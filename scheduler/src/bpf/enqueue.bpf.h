@@ -115,8 +115,12 @@ static __always_inline void enqueue_back(struct task_struct *p, u64 enq_flags)
 static __always_inline bool enqueue_idle(struct task_struct *p, u32 cpu, u64 vt,
 					 u64 enq_flags)
 {
-	s32 idle_cpu = idle_for_waiter(p, cpu, wait_reach());
+	u64 words = words_for_waiter(cpu, wait_reach());
+	s32 idle_cpu;
 
+	if (!words || is_tied(p))
+		return false;
+	idle_cpu = idle_among(p, cpu, words);
 	if (idle_cpu < 0)
 		return false;
 	insert_local(p, SCX_DSQ_LOCAL_ON | idle_cpu, cpu, vt, enq_flags);
@@ -137,7 +141,7 @@ static __always_inline bool enqueue_idle(struct task_struct *p, u32 cpu, u64 vt,
 static __always_inline bool enqueue_over_idle(struct task_struct *p,
 					      const struct standing *who,
 					      u32 cpu, struct cpu_ctx *c,
-					      u64 vt, bool tied, u64 enq_flags)
+					      u64 vt, u64 enq_flags)
 {
 	u64 dsq_id = SCX_DSQ_LOCAL;
 
@@ -146,7 +150,7 @@ static __always_inline bool enqueue_over_idle(struct task_struct *p,
 	if (c->running && c->curr_idle && !c->local_pending) {
 		c->local_pending = true;
 	} else {
-		s32 to = tied ? -EBUSY : claim_sched_idle(p, cpu, 0);
+		s32 to = is_tied(p) ? -EBUSY : claim_sched_idle(p, cpu, 0);
 
 		if (to < 0)
 			return false;
@@ -159,13 +163,13 @@ static __always_inline bool enqueue_over_idle(struct task_struct *p,
 
 /* @p, at @vt, ran on @cpu and goes to the better one that asked for it. */
 static __always_inline bool asym_move(struct task_struct *p, u32 cpu, u64 vt,
-				      bool tied, u64 enq_flags)
+				      u64 enq_flags)
 {
 	s32 to = asym_take_request(cpu);
 
 	if (to < 0)
 		return false;
-	if (tied || !bpf_cpumask_test_cpu(to, p->cpus_ptr)) {
+	if (is_tied(p) || !bpf_cpumask_test_cpu(to, p->cpus_ptr)) {
 		kick(to, 0);
 		count(asym_refused);
 		return false;
@@ -182,14 +186,14 @@ static __always_inline void enqueue_task(struct task_struct *p, u64 enq_flags)
 	u32 cpu = scx_bpf_task_cpu(p);
 	struct cpu_ctx *c = cpu_ctx(cpu);
 	u32 last_cpu = cpu_of_key(p->scx.dsq_vtime);
-	bool wakeup = enq_flags & SCX_ENQ_WAKEUP, tied = is_tied(p);
+	bool wakeup = enq_flags & SCX_ENQ_WAKEUP;
 	struct standing who = standing_of(p);
 	u64 vt, now;
 
 	load_join(cpu, p, &who);
-	if (bandwidth_park(p, enq_flags))
+	if (bandwidth_park(p, cpu, c, enq_flags))
 		return;
-	if ((enq_flags & SCX_ENQ_REENQ) && tied) {
+	if ((enq_flags & SCX_ENQ_REENQ) && is_tied(p)) {
 		enqueue_back(p, enq_flags);
 		return;
 	}
@@ -202,17 +206,17 @@ static __always_inline void enqueue_task(struct task_struct *p, u64 enq_flags)
 		return;
 	}
 	if (wakeup) {
-		now = scx_bpf_now();
+		now = rq_now(cpu);
 		if (enqueue_wakee(p, &who, cpu, c, now, &vt, enq_flags))
 			return;
 	} else {
 		vt = waiter_vt(p, &who, cpu, c);
-		if (asym_move(p, cpu, vt, tied, enq_flags))
+		if (asym_move(p, cpu, vt, enq_flags))
 			return;
 	}
-	if (!tied && enqueue_idle(p, cpu, vt, enq_flags))
+	if (enqueue_idle(p, cpu, vt, enq_flags))
 		return;
-	if (!wakeup && enqueue_over_idle(p, &who, cpu, c, vt, tied, enq_flags))
+	if (!wakeup && enqueue_over_idle(p, &who, cpu, c, vt, enq_flags))
 		return;
 	if (c->offline) { /* or going offline: nobody picks from its queue */
 		insert_local(p, SCX_DSQ_LOCAL, cpu, vt, enq_flags);

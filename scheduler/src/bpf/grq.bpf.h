@@ -232,7 +232,7 @@ static __always_inline u64 distance_key(u32 cpu, u32 lane)
 
 	if (lane == at->llc_first || lane >= MAX_WORDS)
 		return 0;
-	steps = lane >= at->node_first && lane < at->node_end ? 1 : 2;
+	steps = at->node_words & bit_of(lane) ? 1 : 2;
 	return steps * slice_ns << KEY_SHIFT;
 }
 

@@ -52,7 +52,7 @@ struct cpu_ctx {
 	u64 curr_vt;
 	u64 curr_inv;
 	u64 curr_sum_exec;
-	u64 curr_since; /* scx_bpf_now() */
+	u64 curr_since; /* by the CPU's clock */
 
 	/* What it adds to the load of which group (group_load). */
 	u32 curr_weight;
@@ -114,11 +114,39 @@ static __always_inline struct cpu_ctx *cpu_ctx(u32 cpu)
 	return &cpu_ctxs[cpu & (MAX_CPUS - 1)];
 }
 
+static __always_inline struct cpu_stats *stats_of(u32 cpu)
+{
+	return &cpu_stats[cpu & (MAX_CPUS - 1)];
+}
+
 /* Count an event on the CPU where it happens. */
 #define count(event) count_by(event, 1)
 
-#define count_by(event, n) \
-	(cpu_stats[bpf_get_smp_processor_id() & (MAX_CPUS - 1)].event += (n))
+#define count_by(event, n) (stats_of(bpf_get_smp_processor_id())->event += (n))
+
+extern struct rq runqueues __ksym __weak;
+
+/*
+ * The clock of the run queue of @cpu, which is locked for the callback that asks: the
+ * kernel has brought it up to date for what it does now. It is what scx_bpf_now() tells
+ * where this CPU's own queue was not unlocked meanwhile; in all other places that reads
+ * the time anew, as for a wakee that is queued elsewhere and, after ops.dispatch, for
+ * the task that starts.
+ */
+static __always_inline u64 rq_clock(u32 cpu)
+{
+	const struct rq *rq = NULL;
+
+	if (&runqueues)
+		rq = bpf_per_cpu_ptr(&runqueues, cpu);
+	return rq ? rq->clock : scx_bpf_now();
+}
+
+/* The same in a time to compare with scx_bpf_now(), for which 6.12 has another clock. */
+static __always_inline u64 rq_now(u32 cpu)
+{
+	return bpf_ksym_exists(scx_bpf_now) ? rq_clock(cpu) : scx_bpf_now();
+}
 
 /* Another CPU's clock, that of @then, may be ahead of ours by a few ns. */
 static __always_inline u64 ns_since(u64 then, u64 now)

@@ -77,7 +77,7 @@ static __always_inline void idle_enter(u32 cpu)
 		return;
 	__sync_lock_test_and_set(&c->idle, STATE_IDLE);
 	if (idle_has_mask())
-		word_set(word_in(idle_words, at->word), at->bit);
+		word_set(word_in(idle_words, at->word), at->own);
 }
 
 /* ops.update_idle: this CPU leaves idle. */
@@ -87,7 +87,7 @@ static __always_inline void idle_exit(u32 cpu)
 
 	cpu_ctx(cpu)->idle = STATE_BUSY;
 	if (idle_policy == IDLE_MASK)
-		word_clear(word_in(idle_words, at->word), at->bit);
+		word_clear(word_in(idle_words, at->word), at->own);
 }
 
 /* ops.tick: this CPU is busy. */
@@ -96,7 +96,7 @@ static __always_inline void idle_tick(u32 cpu)
 	const volatile struct cpu_place *at = place_of(cpu);
 
 	if (idle_policy == IDLE_TICK_MASK)
-		word_clear(word_in(idle_words, at->word), at->bit);
+		word_clear(word_in(idle_words, at->word), at->own);
 }
 
 /* Do the bits say that @cpu can be claimed? For the debug dump. */
@@ -104,7 +104,7 @@ static __always_inline bool idle_is_known(u32 cpu)
 {
 	const volatile struct cpu_place *at = place_of(cpu);
 
-	return word_test(word_in(idle_words, at->word), at->bit);
+	return word_test(word_in(idle_words, at->word), at->own);
 }
 
 /*
@@ -131,8 +131,8 @@ static __always_inline void idle_offline(u32 cpu)
 	const volatile struct cpu_place *at = place_of(cpu);
 
 	cpu_ctx(cpu)->idle = STATE_BUSY;
-	word_clear(word_in(idle_words, at->word), at->bit);
-	word_clear(word_in(sched_idle_words, at->word), at->bit);
+	word_clear(word_in(idle_words, at->word), at->own);
+	word_clear(word_in(sched_idle_words, at->word), at->own);
 }
 
 /*
@@ -142,16 +142,18 @@ static __always_inline void idle_offline(u32 cpu)
 static __always_inline void idle_note_running(u32 cpu, struct cpu_ctx *c,
 					      bool sched_idle)
 {
-	const volatile struct cpu_place *at = place_of(cpu);
-	struct cpu_word *word = word_in(sched_idle_words, at->word);
+	const volatile struct cpu_place *at;
+	struct cpu_word *word;
 
 	if (idle_is_builtin() || (!c->curr_idle && !sched_idle))
 		return;
+	at = place_of(cpu);
+	word = word_in(sched_idle_words, at->word);
 	if (!sched_idle) {
-		word_clear(word, at->bit);
-	} else if (!word_test(word, at->bit)) {
+		word_clear(word, at->own);
+	} else if (!word_test(word, at->own)) {
 		sched_idle_seen = true;
-		word_set(word, at->bit);
+		word_set(word, at->own);
 	}
 }
 
@@ -176,7 +178,7 @@ __noinline u64 scan_word(u32 word)
 	bpf_for(bit, 0, word_layout_of(word)->nr_cpus) {
 		count(idle_examined);
 		if (idle_state_of(cpu_at_place(word, bit)) == STATE_IDLE)
-			idle |= 1ULL << (bit & 63);
+			idle |= bit_of(bit);
 	}
 	return idle;
 }
@@ -192,7 +194,7 @@ static __always_inline u64 cores_of(u64 idle, u32 word,
 	u64 cores = whole_cores(idle, layout->core_starts, layout->core_ends);
 
 	if (word == near->word && cores & near->core)
-		cores = (cores & ~near->core) | 1ULL << (near->bit & 63);
+		cores = (cores & ~near->core) | near->own;
 	return cores;
 }
 
@@ -210,7 +212,24 @@ static __always_inline bool siblings_busy(const volatile struct cpu_place *at)
 {
 	u64 idle = word_read(word_in(idle_words, at->word));
 
-	return at->core & ~(1ULL << (at->bit & 63)) & ~idle;
+	return at->core & ~at->own & ~idle;
+}
+
+/*
+ * Is the place at @at, if its CPU idles, as good as any that idles in its LLC? No, where
+ * that cannot be told by one word.
+ */
+static __always_inline bool is_best_place(const volatile struct cpu_place *at)
+{
+	if (!cpus_differ)
+		return true;
+	if (siblings_busy(at))
+		return false;
+	if (!at->class)
+		return true;
+	return at->llc_words == bit_of(at->word) &&
+	       !(idle_cores_of(at->word) &
+		 ~slower_than(at->word, at->class - 1));
 }
 
 /* Do most cores of @words idle, by the bits? */
@@ -223,8 +242,7 @@ __noinline bool most_cores_idle(u64 words)
 
 		words &= words - 1;
 		idle += __builtin_popcountll(idle_cores_of(word));
-		cores +=
-			__builtin_popcountll(word_layout_of(word)->core_starts);
+		cores += word_layout_of(word)->nr_cores;
 	}
 	return 2 * idle > cores;
 }
@@ -252,8 +270,8 @@ static __always_inline u64 candidates_in(u32 word, enum sought sought)
 	return word_read(word_in(idle_words, word));
 }
 
-/* Claim @cpu, bit @bit of @word, for what it was @sought for. */
-static __always_inline bool claim(u32 word, u32 bit, u32 cpu,
+/* Claim @cpu, which is @bit of @word, for what it was @sought for. */
+static __always_inline bool claim(u32 word, u64 bit, u32 cpu,
 				  enum sought sought)
 {
 	if (sought == SOUGHT_SCHED_IDLE)
@@ -279,11 +297,11 @@ static __always_inline s32 claim_one_of(const struct task_struct *p, u64 cpus,
 		u32 bit = bit_from(cpus, start);
 		u32 cpu = cpu_at_place(word, bit);
 
-		cpus &= ~(1ULL << (bit & 63));
+		cpus &= ~bit_of(bit);
 		if (idle_policy != IDLE_SCAN)
 			count(idle_examined);
 		if (bpf_cpumask_test_cpu(cpu, p->cpus_ptr) &&
-		    claim(word, bit, cpu, sought))
+		    claim(word, bit_of(bit), cpu, sought))
 			return cpu;
 	}
 	return -EBUSY;
@@ -320,7 +338,7 @@ __noinline u64 words_idling(u64 words)
 
 		words &= words - 1;
 		if (word_read(word_in(idle_words, word)))
-			idling |= 1ULL << (word & 63);
+			idling |= bit_of(word);
 	}
 	return idling;
 }
@@ -343,7 +361,7 @@ __noinline s32 claim_at(const struct task_struct *p __arg_trusted, u32 near,
 		u32 word = bit_from(words, at->word);
 		u64 cpus;
 
-		words &= ~(1ULL << (word & 63));
+		words &= ~bit_of(word);
 		cpus = candidates_in(word, sought);
 		if (!cpus)
 			continue;
@@ -364,11 +382,11 @@ static __always_inline u64 words_within(u32 cpu, enum reach reach)
 
 	switch (reach) {
 	case REACH_LLC:
-		return llc_words(at);
+		return at->llc_words;
 	case REACH_NODE:
-		return node_words(at);
+		return at->node_words;
 	default:
-		return all_words();
+		return all_words;
 	}
 }
 
@@ -378,12 +396,13 @@ static __always_inline u64 words_within(u32 cpu, enum reach reach)
  */
 static __always_inline u64 words_to_search(u32 cpu, enum reach reach)
 {
-	u64 words = words_within(cpu, reach);
+	const volatile struct cpu_place *at = place_of(cpu);
+	u64 words = words_within(cpu, reach), others;
 
-	if (!idle_has_mask() ||
-	    word_read(word_in(idle_words, place_of(cpu)->word)))
+	if (!idle_has_mask() || word_read(word_in(idle_words, at->word)))
 		return words;
-	return words_idling(words);
+	others = words & ~bit_of(at->word);
+	return others ? words_idling(others) : 0;
 }
 
 /* The same as claim_at(), as near to @near as there is: in its LLC, its node, anywhere. */
@@ -441,10 +460,9 @@ static __always_inline bool waker_calls(u32 this_cpu, u32 near, u64 wake_flags)
  * there if none is better.
  */
 static __always_inline s32 claim_near(const struct task_struct *p, u32 near,
-				      u64 words, u64 wake_flags)
+				      u64 words, u32 this_cpu, u64 wake_flags)
 {
 	const volatile struct cpu_place *at = place_of(near);
-	u32 this_cpu = bpf_get_smp_processor_id();
 	s32 cpu;
 
 	if (waker_calls(this_cpu, near, wake_flags)) {
@@ -453,13 +471,16 @@ static __always_inline s32 claim_near(const struct task_struct *p, u32 near,
 		if (cpu >= 0)
 			return cpu;
 	}
-	words &= llc_words(at);
-	if (words && idle_has_mask() &&
-	    (!cpus_differ || (!at->class && !siblings_busy(at))) &&
-	    claim_one_of(p, 1ULL << (at->bit & 63), at->word, at->bit,
-			 SOUGHT_CPU) >= 0) {
-		count(idle_claim);
-		return near;
+	words &= at->llc_words;
+	if (words && idle_has_mask() && is_best_place(at)) {
+		struct cpu_stats *stats = stats_of(this_cpu);
+
+		stats->idle_examined++;
+		if (bpf_cpumask_test_cpu(near, p->cpus_ptr) &&
+		    claim(at->word, at->own, near, SOUGHT_CPU)) {
+			stats->idle_claim++;
+			return near;
+		}
 	}
 	return claim_idle(p, near, words);
 }
@@ -517,9 +538,9 @@ static __always_inline s32 claim_builtin(struct task_struct *p, s32 prev_cpu,
 	return is_idle ? cpu : -EBUSY;
 }
 
-/* ops.select_cpu: an idle CPU for @p, claimed, or negative. */
+/* ops.select_cpu, on @this_cpu: an idle CPU for @p, claimed, or negative. */
 static __always_inline s32 idle_for_wakee(struct task_struct *p, s32 prev_cpu,
-					  u64 wake_flags)
+					  u32 this_cpu, u64 wake_flags)
 {
 	u64 words;
 	s32 cpu;
@@ -531,7 +552,7 @@ static __always_inline s32 idle_for_wakee(struct task_struct *p, s32 prev_cpu,
 	if (!words)
 		return -ENOENT;
 	if ((wake_flags & SCX_WAKE_TTWU) && !task_is_hog(p, wake_near_ns)) {
-		cpu = claim_near(p, prev_cpu, words, wake_flags);
+		cpu = claim_near(p, prev_cpu, words, this_cpu, wake_flags);
 		if (cpu >= 0)
 			return cpu;
 		words &= ~words_within(prev_cpu, REACH_LLC);
@@ -539,14 +560,26 @@ static __always_inline s32 idle_for_wakee(struct task_struct *p, s32 prev_cpu,
 	return claim_idle(p, prev_cpu, words);
 }
 
-/* Later than ops.select_cpu: the same for a @p that waits, or will, on @cpu. */
+/*
+ * Later than ops.select_cpu, for one that waits, or will, on @cpu: the words that a
+ * search has to look at, or nothing if no CPU idles within @reach.
+ */
+static __always_inline u64 words_for_waiter(s32 cpu, enum reach reach)
+{
+	return idle_is_builtin() ? ~0ULL : words_to_search(cpu, reach);
+}
+
+/* That search, of @words, for @p. */
+static __always_inline s32 idle_among(const struct task_struct *p, s32 cpu,
+				      u64 words)
+{
+	if (idle_is_builtin())
+		return scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
+	return words ? claim_idle(p, cpu, words) : -ENOENT;
+}
+
 static __always_inline s32 idle_for_waiter(const struct task_struct *p, s32 cpu,
 					   enum reach reach)
 {
-	u64 words;
-
-	if (idle_is_builtin())
-		return scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
-	words = words_to_search(cpu, reach);
-	return words ? claim_idle(p, cpu, words) : -ENOENT;
+	return idle_among(p, cpu, words_for_waiter(cpu, reach));
 }

@@ -56,15 +56,18 @@ enum locking {
  * contiguous, as are those of a NUMA node.
  */
 struct cpu_place {
-	u64 core; /* bits in its word of the CPUs of its core */
-	u16 word; /* the CPU's own word */
-	u16 bit; /* its bit in the word */
+	u64 own; /* the CPU's bit in its word */
+	u64 core; /* the bits of all CPUs of its core */
+	u64 llc_words; /* the words of its LLC, as bits of one */
+	u64 node_words; /* those of its NUMA node */
+	u16 word; /* its own word */
+	u16 bit; /* the number of its bit */
 	u16 class; /* of its speed, the fastest are 0 */
 	u16 capacity; /* its speed, the fastest have 1 << CAPACITY_SHIFT */
 	u16 llc_cpus; /* CPUs of its LLC, seated without gaps from llc_first on */
-	u16 llc_first, llc_end; /* words of its LLC */
+	u16 llc_first; /* the first word of its LLC */
 	u16 node_cpus; /* CPUs of its NUMA node */
-	u16 node_first, node_end; /* words of its NUMA node */
+	u16 node_first; /* the first word of its NUMA node */
 	u16 wakeq; /* its own shared wake queue */
 	u16 llc_wakeq_first, llc_wakeq_end; /* those of its LLC */
 	u16 node_wakeq_first, node_wakeq_end; /* those of its NUMA node */
@@ -74,7 +77,8 @@ struct cpu_place {
 struct word_layout {
 	u64 core_starts; /* the first CPU of each core */
 	u64 core_ends; /* the last CPU of each core */
-	u64 nr_cpus; /* they sit in the lowest bits */
+	u16 nr_cpus; /* they sit in the lowest bits */
+	u16 nr_cores;
 	u64 slower[NR_CLASSES]; /* those of slower classes than each */
 };
 

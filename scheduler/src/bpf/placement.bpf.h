@@ -123,7 +123,8 @@ static __always_inline s32 place_wakee(struct task_struct *p, s32 prev_cpu,
 		count(handed_over);
 		return this_cpu;
 	}
-	cpu = idle_for_wakee(p, spread_near(prev_cpu, wake_flags), wake_flags);
+	cpu = idle_for_wakee(p, spread_near(prev_cpu, wake_flags), this_cpu,
+			     wake_flags);
 	if (cpu >= 0) {
 		place_directly(p, cpu, wake_flags);
 		count(idle_direct);

@@ -80,18 +80,13 @@ __noinline bool pull_from_words(u64 words, u32 start)
 	return false;
 }
 
-/*
- * This CPU has nothing to run: get a task from the nearest place, of wakees the
- * oldest first. Global as well.
- */
-__noinline bool pull_newidle(u32 cpu)
+/* Get a task from the nearest place, of wakees the oldest first. Global as well. */
+__noinline bool pull_nearest(u32 cpu)
 {
 	const volatile struct cpu_place *at = place_of(cpu);
-	u64 llc = llc_words(at), node = node_words(at);
+	u64 llc = at->llc_words, node = at->node_words;
 	u32 start = at->bit + 1;
 
-	if (!any_offer())
-		return false;
 	if (wakeq_pull_llc(cpu)) {
 		count(wakeq_pulled);
 		return true;
@@ -108,11 +103,17 @@ __noinline bool pull_newidle(u32 cpu)
 		count(pull_node);
 		return true;
 	}
-	if (pull_from_words(all_words() ^ node, start)) {
+	if (pull_from_words(all_words ^ node, start)) {
 		count(pull_far);
 		return true;
 	}
 	return false;
+}
+
+/* This CPU has nothing to run. */
+static __always_inline bool pull_newidle(u32 cpu)
+{
+	return any_offer() && pull_nearest(cpu);
 }
 
 /* Is there a first task in the queue of @other, and may it run on @cpu? */
@@ -212,12 +213,12 @@ __noinline bool exchange_within(u32 cpu, u64 vt, u64 words)
 static __always_inline bool exchange(u32 cpu, struct cpu_ctx *c, u64 vt)
 {
 	const volatile struct cpu_place *at = place_of(cpu);
-	u64 words = llc_words(at);
+	u64 words = at->llc_words;
 
 	if (!any_offer())
 		return false;
 	if (++c->slices_alone % EXCHANGE_FAR_EVERY == 0)
-		words = all_words();
+		words = all_words;
 	if (!exchange_within(cpu, vt, words))
 		return false;
 	count(exchange);

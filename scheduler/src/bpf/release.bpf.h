@@ -42,7 +42,7 @@ static __always_inline void release_after(const struct task_struct *p,
  * runs in its own context, it looks so anyway: once over in most callbacks, which
  * the helper takes into account, but twice over in the midst of ops.cpu_release.
  */
-static __always_inline bool is_tied(const struct task_struct *p)
+static __noinline bool is_tied(const struct task_struct *p)
 {
 	const struct cpu_ctx *c = cpu_ctx(bpf_get_smp_processor_id());
 

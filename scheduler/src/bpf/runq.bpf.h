@@ -100,6 +100,15 @@ static __always_inline u64 task_vt_on(const struct task_struct *p, u32 cpu,
 	return frame_of(from, vt_of_key(key)) + c->offset;
 }
 
+/* The most credit of one of standing @who, whose slice is @slice_vt: as a rule that. */
+static __always_inline u64 credit_vt_of(const struct standing *who,
+					u64 slice_vt)
+{
+	return who->credit_inv == who->inv
+		       ? slice_vt
+		       : vt_delta(slice_ns, who->credit_inv);
+}
+
 /*
  * Where a @p that slept, of standing @who, enters the queue of @cpu, whose running
  * task, if any, is at @curr_vt. A sleeper with credit does not wait for a hog,
@@ -111,10 +120,7 @@ static __always_inline u64 wakee_vt(const struct task_struct *p,
 {
 	u64 key = p->scx.dsq_vtime, clock = c->clock, others;
 	u64 slice_vt = vt_delta(slice_ns, who->inv);
-	/* The same for nearly all. */
-	u64 credit_vt = who->credit_inv == who->inv
-				? slice_vt
-				: vt_delta(slice_ns, who->credit_inv);
+	u64 credit_vt = credit_vt_of(who, slice_vt);
 	u64 credit = lag_credit(vt_of_key(key), cpu_ctx(cpu_of_key(key))->clock,
 				credit_vt);
 	u64 vt;
@@ -137,12 +143,12 @@ static __always_inline u64 waiter_vt(const struct task_struct *p,
 				     struct cpu_ctx *c)
 {
 	u64 vt = task_vt_on(p, cpu, c, c->clock);
+	u64 lightest = lightest_slice_vt(c);
 
-	/* Ahead of the clock, as most are, it needs no slice to be bounded by. */
-	if (!vt_before(vt, c->clock))
+	/* Most are within the bound of the lightest, and need no slice of their own. */
+	if (!vt_before(vt, c->clock - LAG_LIGHTEST_SLICES * lightest))
 		return vt;
-	return lag_floor(vt, c->clock, vt_delta(slice_ns, who->inv),
-			 lightest_slice_vt(c));
+	return lag_floor(vt, c->clock, vt_delta(slice_ns, who->inv), lightest);
 }
 
 /*
@@ -154,12 +160,11 @@ static __always_inline void bound_sleeper(struct task_struct *p)
 	u64 key = p->scx.dsq_vtime;
 	const struct cpu_ctx *from = cpu_ctx(cpu_of_key(key));
 	struct standing who = standing_of(p);
+	u64 slice_vt = vt_delta(slice_ns, who.inv);
+	u64 vt = lag_clamp(vt_of_key(key), from->clock,
+			   credit_vt_of(&who, slice_vt), slice_vt);
 
-	p->scx.dsq_vtime = vt_key(lag_clamp(vt_of_key(key), from->clock,
-					    vt_delta(slice_ns, who.credit_inv),
-					    vt_delta(slice_ns, who.inv)),
-				  cpu_of_key(key)) |
-			   (key & KEY_UNCOUNTED);
+	p->scx.dsq_vtime = vt_key(vt, cpu_of_key(key)) | (key & KEY_UNCOUNTED);
 }
 
 /* ops.enable: a task enters the scheduler, at fork or from another class. */
@@ -187,7 +192,7 @@ static __always_inline void runq_note_weight(struct cpu_ctx *c,
 }
 
 /* @p, which is at @vt, runs from now on by the standing @who that it has now. */
-static __always_inline void runq_rebase(struct cpu_ctx *c,
+static __always_inline void runq_rebase(u32 cpu, struct cpu_ctx *c,
 					const struct task_struct *p, u64 vt,
 					const struct standing *who)
 {
@@ -195,7 +200,7 @@ static __always_inline void runq_rebase(struct cpu_ctx *c,
 	c->curr_vt = vt;
 	c->curr_inv = who->inv;
 	c->curr_sum_exec = p->se.sum_exec_runtime;
-	c->curr_since = scx_bpf_now();
+	c->curr_since = rq_now(cpu);
 	if (!cgroup_flat)
 		return;
 	c->curr_weight = who->weight;
@@ -209,7 +214,7 @@ static __always_inline void runq_start(u32 cpu, struct task_struct *p,
 {
 	struct cpu_ctx *c = cpu_ctx(cpu);
 
-	runq_rebase(c, p, waiter_vt(p, who, cpu, c), who);
+	runq_rebase(cpu, c, p, waiter_vt(p, who, cpu, c), who);
 	idle_note_running(cpu, c, who->idle);
 	c->curr_idle = who->idle;
 	c->curr_hog = task_is_hog(p, wakeup_granularity_ns);
@@ -321,7 +326,7 @@ static __always_inline bool runq_head(u32 cpu, u64 *vt)
  * Let @prev, which runs on this CPU and is at @vt, run for another slice. Whatever
  * it did before, after one that long it is a hog, and has not just begun either.
  */
-static __always_inline void runq_keep(struct cpu_ctx *c,
+static __always_inline void runq_keep(u32 cpu, struct cpu_ctx *c,
 				      struct task_struct *prev, u64 vt)
 {
 	u64 ran = curr_ran_ns(c, prev);
@@ -331,7 +336,7 @@ static __always_inline void runq_keep(struct cpu_ctx *c,
 	c->curr_hog = ran > wakeup_granularity_ns ||
 		      task_is_hog(prev, wakeup_granularity_ns);
 	if (cgroup_flat)
-		runq_rebase(c, prev, vt, &who);
+		runq_rebase(cpu, c, prev, vt, &who);
 	else
 		c->clock = vt_max(c->clock, vt);
 	count(kept);

@@ -22,21 +22,6 @@ static __always_inline struct schedstat_cpu *schedstat_cpu(u32 cpu)
 	return &schedstat_cpus[cpu & (MAX_CPUS - 1)];
 }
 
-/*
- * The clock of @cpu's runqueue, which the kernel keeps sched_info by.
- * scx_bpf_now() is it; kernels before 6.14 lack that, and what stands in for it
- * is another clock.
- */
-static __always_inline u64 schedstat_now(u32 cpu)
-{
-	const struct rq *rq;
-
-	if (bpf_ksym_exists(scx_bpf_now))
-		return scx_bpf_now();
-	rq = scx_bpf_cpu_rq(cpu);
-	return rq ? rq->clock : 0;
-}
-
 /* A wakee goes to @cpu, to run there or to be queued. */
 static __always_inline void schedstat_ttwu(u32 cpu)
 {
@@ -80,7 +65,7 @@ static __always_inline void schedstat_arrive(u32 cpu,
 
 	if (!schedstat)
 		return;
-	now = schedstat_now(cpu);
+	now = rq_clock(cpu); /* which the kernel keeps sched_info by */
 	queued = p->sched_info.last_queued;
 	schedstat_cpu(cpu)->arrived = now;
 	count(sched_count);
@@ -93,8 +78,8 @@ static __always_inline void schedstat_arrive(u32 cpu,
 static __always_inline void schedstat_depart(u32 cpu)
 {
 	if (schedstat)
-		count_by(rq_cpu_time, ns_since(schedstat_cpu(cpu)->arrived,
-					       schedstat_now(cpu)));
+		count_by(rq_cpu_time,
+			 ns_since(schedstat_cpu(cpu)->arrived, rq_clock(cpu)));
 }
 
 /* The task that ran until now runs on. */

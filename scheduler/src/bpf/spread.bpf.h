@@ -45,13 +45,16 @@ static __always_inline void note_start(u32 cpu)
 	starts->at = now;
 }
 
-/* The room of the node whose words are [@first, @end). */
-__noinline s64 room_in(u32 first, u32 end)
+/* The room of the node whose words are @words, the first of them @first. */
+__noinline s64 room_in(u32 first, u64 words)
 {
-	u32 cores = 0, word;
+	u32 cores = 0;
 
-	bpf_for(word, first, end)
-		cores += __builtin_popcountll(idle_cores_of(word));
+	while (words && can_loop) {
+		cores += __builtin_popcountll(
+			idle_cores_of(__builtin_ctzll(words)));
+		words &= words - 1;
+	}
 	return node_room(cores, starts_at(starts_in(first), scx_bpf_now()));
 }
 
@@ -59,18 +62,20 @@ __noinline s64 room_in(u32 first, u32 end)
 __noinline u32 roomiest_near(u32 cpu)
 {
 	const volatile struct cpu_place *at = place_of(cpu);
-	s64 most = room_in(at->node_first, at->node_end) +
+	s64 most = room_in(at->node_first, at->node_words) +
 		   node_margin(at->node_cpus);
-	u32 near = cpu, word;
+	u64 words;
+	u32 near = cpu;
 
-	bpf_for(word, 0, nr_words) {
+	for (words = all_words; words && can_loop; words &= words - 1) {
+		u32 word = __builtin_ctzll(words);
 		u32 other = cpu_at_place(word, 0);
 		const volatile struct cpu_place *there = place_of(other);
 		s64 room;
 
 		if (word != there->node_first || word == at->node_first)
 			continue;
-		room = room_in(word, there->node_end);
+		room = room_in(word, there->node_words);
 		if (room > most) {
 			most = room;
 			near = other;

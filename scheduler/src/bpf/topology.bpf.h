@@ -14,7 +14,7 @@
 const volatile struct cpu_place places[MAX_CPUS];
 const volatile u16 cpu_at[MAX_WORDS * CPUS_PER_WORD];
 const volatile struct word_layout word_layouts[MAX_WORDS];
-const volatile u32 nr_words = 1;
+const volatile u64 all_words = 1; /* those that are in use, as bits of one */
 
 struct cpu_word {
 	u64 cpus;
@@ -47,6 +47,12 @@ word_layout_of(u32 word)
 	return &word_layouts[masked(word, MAX_WORDS - 1)];
 }
 
+/* The CPUs of @word of classes slower than @class. */
+static __always_inline u64 slower_than(u32 word, u32 class)
+{
+	return word_layout_of(word)->slower[class & (NR_CLASSES - 1)];
+}
+
 static __always_inline struct cpu_word *word_in(struct cpu_word *words,
 						u32 word)
 {
@@ -58,29 +64,31 @@ static __always_inline u64 word_read(const struct cpu_word *word)
 	return *(const volatile u64 *)&word->cpus;
 }
 
-static __always_inline bool word_test(const struct cpu_word *word, u32 bit)
+/* The bit of number @n. */
+static __always_inline u64 bit_of(u32 n)
 {
-	return word_read(word) & (1ULL << (bit & 63));
+	return 1ULL << (n & 63);
+}
+
+static __always_inline bool word_test(const struct cpu_word *word, u64 bit)
+{
+	return word_read(word) & bit;
 }
 
 /*
- * Set or clear a bit; true if this call did. Reading first keeps the cache line
- * shared while nothing changes.
+ * Set or clear @bit, one such as cpu_place::own; true if this call did. Reading
+ * first keeps the cache line shared while nothing changes.
  */
-static __always_inline bool word_set(struct cpu_word *word, u32 bit)
+static __always_inline bool word_set(struct cpu_word *word, u64 bit)
 {
-	u64 mask = 1ULL << (bit & 63);
-
 	return !word_test(word, bit) &&
-	       !(__sync_fetch_and_or(&word->cpus, mask) & mask);
+	       !(__sync_fetch_and_or(&word->cpus, bit) & bit);
 }
 
-static __always_inline bool word_clear(struct cpu_word *word, u32 bit)
+static __always_inline bool word_clear(struct cpu_word *word, u64 bit)
 {
-	u64 mask = 1ULL << (bit & 63);
-
 	return word_test(word, bit) &&
-	       __sync_fetch_and_and(&word->cpus, ~mask) & mask;
+	       __sync_fetch_and_and(&word->cpus, ~bit) & bit;
 }
 
 static __always_inline u32 cpu_at_place(u32 word, u32 bit)
@@ -88,25 +96,6 @@ static __always_inline u32 cpu_at_place(u32 word, u32 bit)
 	u32 seat = word * CPUS_PER_WORD + bit;
 
 	return cpu_at[masked(seat, MAX_WORDS * CPUS_PER_WORD - 1)];
-}
-
-/*
- * The words of an LLC, of a NUMA node, of the machine, as bits of one: who goes
- * through them looks at those only that are of interest.
- */
-static __always_inline u64 llc_words(const volatile struct cpu_place *at)
-{
-	return bits_between(at->llc_first, at->llc_end);
-}
-
-static __always_inline u64 node_words(const volatile struct cpu_place *at)
-{
-	return bits_between(at->node_first, at->node_end);
-}
-
-static __always_inline u64 all_words(void)
-{
-	return bits_between(0, nr_words);
 }
 
 /* A CPU of the LLC of @cpu, each as likely as the others. */
@@ -123,8 +112,8 @@ static __always_inline void offer(u32 cpu)
 {
 	const volatile struct cpu_place *at = place_of(cpu);
 
-	word_set(word_in(offers, at->word), at->bit);
-	word_set(&offered_words, at->word);
+	word_set(word_in(offers, at->word), at->own);
+	word_set(&offered_words, bit_of(at->word));
 }
 
 static __always_inline void withdraw(u32 cpu)
@@ -132,13 +121,13 @@ static __always_inline void withdraw(u32 cpu)
 	const volatile struct cpu_place *at = place_of(cpu);
 	struct cpu_word *word = word_in(offers, at->word);
 
-	word_clear(word, at->bit);
+	word_clear(word, at->own);
 	if (word_read(word))
 		return;
 	/* Clear the sum first and look again: an offer may have come between. */
-	word_clear(&offered_words, at->word);
+	word_clear(&offered_words, bit_of(at->word));
 	if (word_read(word))
-		word_set(&offered_words, at->word);
+		word_set(&offered_words, bit_of(at->word));
 }
 
 /* Of @words, those with a queue that offers tasks. */

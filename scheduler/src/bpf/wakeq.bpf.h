@@ -41,9 +41,9 @@ static __always_inline struct ring *wakeq(u32 index)
 static __always_inline void wakeq_offer(const struct task_struct *p, u64 key,
 					u32 last_cpu, u64 now)
 {
-	struct ring_item item = { .value = wake_ref(p->pid, key),
-				  .since = now };
+	struct ring_item item = { .since = now };
 	u32 cpu = cpu_of_key(key);
+	struct ring *ring;
 
 	if (!wakeq_enabled)
 		return;
@@ -57,16 +57,16 @@ static __always_inline void wakeq_offer(const struct task_struct *p, u64 key,
 	case OFFER_OK:
 		break;
 	}
-	switch (ring_put(wakeq(place_of(cpu)->wakeq), item)) {
-	case RING_OK:
-		count(wakeq_offered);
-		break;
-	case RING_FULL:
+	ring = wakeq(place_of(cpu)->wakeq);
+	if (ring_is_full(ring)) {
 		count(wakeq_full);
-		break;
-	default:
-		count(wakeq_busy);
+		return;
 	}
+	item.value = wake_ref(p->pid, key);
+	if (ring_put(ring, item) == RING_OK)
+		count(wakeq_offered);
+	else
+		count(wakeq_busy);
 }
 
 /*

@@ -15,10 +15,10 @@ static inline u32 bit_from(u64 cpus, u32 start)
 	return __builtin_ctzll(ahead ? ahead : cpus);
 }
 
-/* The bits [@first, @end), of 64. */
-static inline u64 bits_between(u32 first, u32 end)
+/* The lowest @n bits, of 64. */
+static inline u64 bits_below(u32 n)
 {
-	return (end < 64 ? 1ULL << end : 0) - (first < 64 ? 1ULL << first : 0);
+	return n < 64 ? (1ULL << n) - 1 : ~0ULL;
 }
 
 /*

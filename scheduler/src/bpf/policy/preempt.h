@@ -24,8 +24,9 @@ struct contender {
  * to fall due, and the threshold itself is the granularity in the virtual time
  * of the wakee, so a heavy wakee needs a small gap and a light one a large.
  */
-static inline bool wakeup_preempts(const struct contender *wakee,
-				   const struct contender *curr, u64 gran_ns)
+static __always_inline bool wakeup_preempts(const struct contender *wakee,
+					    const struct contender *curr,
+					    u64 gran_ns)
 {
 	if (curr->idle != wakee->idle)
 		return curr->idle;

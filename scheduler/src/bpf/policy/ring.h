@@ -50,13 +50,25 @@ static inline u64 ring_load(const u64 *from)
 	return *(const volatile u64 *)from;
 }
 
+/* How far the slot of @tail is from being free: 0 it is, less it is taken still. */
+static inline s64 ring_late(struct ring *ring, u64 tail)
+{
+	return ring_load(&ring_slot(ring, tail)->turn) - ring_turn(tail);
+}
+
+/* Would ring_put() say that there is no room? */
+static inline bool ring_is_full(struct ring *ring)
+{
+	return ring_late(ring, ring_load(&ring->tail)) < 0;
+}
+
 /* Append @item. */
-static inline enum ring_result ring_put(struct ring *ring,
-					struct ring_item item)
+static __always_inline enum ring_result ring_put(struct ring *ring,
+						 struct ring_item item)
 {
 	u64 tail = ring_load(&ring->tail);
 	struct ring_slot *slot = ring_slot(ring, tail);
-	s64 late = ring_load(&slot->turn) - ring_turn(tail);
+	s64 late = ring_late(ring, tail);
 
 	if (late < 0)
 		return RING_FULL;

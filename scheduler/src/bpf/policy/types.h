@@ -16,4 +16,7 @@ typedef int32_t s32;
 typedef int64_t s64;
 
 #define __noinline __attribute__((noinline))
+#ifndef __always_inline /* glibc has it */
+#define __always_inline inline __attribute__((always_inline))
+#endif
 #endif
