@@ -55,6 +55,25 @@ static __always_inline void dispatch_slice_end(u32 cpu, struct cpu_ctx *c,
 	if (!cgroup_flat && !c->nr_queued && exchange(cpu, c, next_vt))
 		return;
 	runq_keep(cpu, c, prev, vt);
+	schedstat_keep();
+	load_settle(cpu);
+}
+
+/*
+ * ops.tick: the slice of @p, which runs on @cpu, may be over. While nobody waits,
+ * dispatch_slice_end() would have it run on, and so it does without that: a tick that
+ * goes through the scheduler leaves softirqs to ksoftirqd besides, which then preempts
+ * @p.
+ */
+static __always_inline void keep_alone(u32 cpu, struct task_struct *p)
+{
+	struct cpu_ctx *c = cpu_ctx(cpu);
+
+	if (p->scx.slice || c->nr_queued || any_offer() || any_quota() ||
+	    asym_is_asked(cpu) || (cgroup_flat && reweighing_walks) ||
+	    scx_bpf_dsq_nr_queued(SCX_DSQ_LOCAL) > 0)
+		return;
+	runq_keep(cpu, c, p, runq_charge(cpu, c, p));
 	load_settle(cpu);
 }
 

@@ -25,6 +25,9 @@ static __always_inline bool is_percpu_kthread(const struct task_struct *p)
 	return (p->flags & PF_KTHREAD) && p->nr_cpus_allowed == 1;
 }
 
+/* One that runs for longer at a time, on average, is not brief. */
+#define OWN_WORK_NS 100000ULL
+
 /* Put @p, which is at @vt, past the queue of @cpu, on to the CPU itself. */
 static __always_inline void insert_local(struct task_struct *p, u64 dsq_id,
 					 u32 cpu, u64 vt, u64 enq_flags)
@@ -186,7 +189,7 @@ static __always_inline void enqueue_task(struct task_struct *p, u64 enq_flags)
 	u32 cpu = scx_bpf_task_cpu(p);
 	struct cpu_ctx *c = cpu_ctx(cpu);
 	u32 last_cpu = cpu_of_key(p->scx.dsq_vtime);
-	bool wakeup = enq_flags & SCX_ENQ_WAKEUP;
+	bool wakeup = enq_flags & SCX_ENQ_WAKEUP, stays = false;
 	struct standing who = standing_of(p);
 	u64 vt, now;
 
@@ -200,6 +203,7 @@ static __always_inline void enqueue_task(struct task_struct *p, u64 enq_flags)
 	if (wakeup)
 		schedstat_ttwu(cpu);
 	if (wakeup && is_percpu_kthread(p)) {
+		c->own_work = !task_is_hog(p, OWN_WORK_NS);
 		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_ns,
 				   enq_flags | SCX_ENQ_PREEMPT);
 		count(local);
@@ -213,16 +217,19 @@ static __always_inline void enqueue_task(struct task_struct *p, u64 enq_flags)
 		vt = waiter_vt(p, &who, cpu, c);
 		if (asym_move(p, cpu, vt, enq_flags))
 			return;
+		/* Put aside for the CPU's own work, it is back sooner than elsewhere. */
+		stays = c->own_work;
 	}
-	if (enqueue_idle(p, cpu, vt, enq_flags))
+	if (!stays && enqueue_idle(p, cpu, vt, enq_flags))
 		return;
-	if (!wakeup && enqueue_over_idle(p, &who, cpu, c, vt, enq_flags))
+	if (!stays && !wakeup &&
+	    enqueue_over_idle(p, &who, cpu, c, vt, enq_flags))
 		return;
 	if (c->offline) { /* or going offline: nobody picks from its queue */
 		insert_local(p, SCX_DSQ_LOCAL, cpu, vt, enq_flags);
 		return;
 	}
-	runq_insert(p, &who, cpu, c, vt, enq_flags);
+	runq_insert(p, &who, cpu, c, vt, stays, enq_flags);
 	if (wakeup)
 		wakeq_offer(p, vt_key(vt, cpu), last_cpu, now);
 	else

@@ -92,6 +92,7 @@ struct cpu_ctx {
 	bool yielded; /* it called sched_yield() */
 	bool offered; /* other CPUs may run some of what is queued */
 	bool local_pending; /* a task put past the queue has not run yet */
+	bool own_work; /* nor has a kernel thread of this CPU, which is brief */
 	bool parked; /* tasks wait here for their group's next period */
 	bool release; /* set by a timer: some of them may run again */
 	bool holds_rcu; /* a reader of RCU may be in the queue (relief) */

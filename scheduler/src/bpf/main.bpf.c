@@ -187,6 +187,7 @@ void BPF_STRUCT_OPS(heddle_tick, struct task_struct *p)
 	relief_tick(cpu_ctx(cpu));
 	crowd_tick(cpu, cpu_ctx(cpu));
 	asym_tick(cpu, p);
+	keep_alone(cpu, p);
 }
 
 void BPF_STRUCT_OPS(heddle_cpu_release, s32 cpu,

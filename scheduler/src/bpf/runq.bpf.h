@@ -224,6 +224,7 @@ static __always_inline void runq_start(u32 cpu, struct task_struct *p,
 	c->sync_wakee = 0;
 	c->running = true;
 	c->local_pending = false;
+	c->own_work = false;
 }
 
 /*
@@ -261,11 +262,12 @@ static __always_inline void runq_stop(u32 cpu, struct task_struct *p)
 
 /*
  * Queue @p, of standing @who and at @vt, on @cpu. A SCHED_IDLE task, which any wakee
- * may preempt, is not first in line then either.
+ * may preempt, is not first in line then either. One that @stays is not offered to
+ * other CPUs before the next tick (rescue_waiting()).
  */
 static __always_inline void runq_insert(struct task_struct *p,
 					const struct standing *who, u32 cpu,
-					struct cpu_ctx *c, u64 vt,
+					struct cpu_ctx *c, u64 vt, bool stays,
 					u64 enq_flags)
 {
 	if (who->idle)
@@ -274,7 +276,8 @@ static __always_inline void runq_insert(struct task_struct *p,
 	c->nr_queued++;
 	if (p->nr_cpus_allowed > 1) {
 		c->offered = true;
-		offer(cpu);
+		if (!stays)
+			offer(cpu);
 	}
 	scx_bpf_dsq_insert_vtime(p, cpu, slice_ns, vt_key(vt, cpu), enq_flags);
 	count(queued);
@@ -340,5 +343,4 @@ static __always_inline void runq_keep(u32 cpu, struct cpu_ctx *c,
 	else
 		c->clock = vt_max(c->clock, vt);
 	count(kept);
-	schedstat_keep();
 }
