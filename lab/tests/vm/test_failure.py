@@ -315,7 +315,7 @@ def test_restarts_lose_no_task_and_no_memory(boot: Boot, machine: str) -> None:
         [
             Step(name="the job's own", action=SchedulerStop()),
             spin("load", *threads, for_ms=RESTARTS_NS // MS, background=True, timeout_ns=RESTARTS_NS, expect_exit=None),
-            shell("warm up", RESTART.replace(f"seq {RESTARTS}", "seq 1")),
+            shell("warm up", RESTART.replace(f"seq {RESTARTS}", "seq 2")),
             sleep(FREED_MS, "freed before"),
             read("before", "/proc/meminfo"),
             shell("restarts", RESTART, timeout_ns=RESTARTS_NS),

@@ -81,7 +81,8 @@ def test_a_reader_in_a_crowd_holds_up_nobody(boot: Boot, tmp_path: Path, record_
     longest = longest_ms(results)
     record_property(f"longest that a CPU took to go and come again beside a reader on {boot.kernel}, ms", longest)
     assert int(results.step("collapsed").stdout) >= 3
-    assert longest < 10_000
+    # Several grace periods, one after another; of one that takes 21 s the kernel would report a stall.
+    assert longest < 15_000
 
 
 def test_who_reads_all_the_time_gains_nothing(boot: Boot, tmp_path: Path, record_property: Record) -> None:
