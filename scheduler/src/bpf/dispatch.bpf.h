@@ -71,7 +71,7 @@ static __always_inline void keep_alone(u32 cpu, struct task_struct *p)
 
 	if (p->scx.slice || c->nr_queued || any_offer() || any_quota() ||
 	    asym_is_asked(cpu) || (cgroup_flat && reweighing_walks) ||
-	    scx_bpf_dsq_nr_queued(SCX_DSQ_LOCAL) > 0)
+	    scx_bpf_dsq_nr_queued(SCX_DSQ_LOCAL_ON | cpu) > 0)
 		return;
 	runq_keep(cpu, c, p, runq_charge(cpu, c, p));
 	load_settle(cpu);
@@ -109,7 +109,7 @@ static __always_inline bool yield_task(struct task_struct *from,
 {
 	if (to)
 		return false;
-	cpu_ctx(scx_bpf_task_cpu(from))->yielded = true;
+	cpu_ctx(cpu_of_task(from))->yielded = true;
 	from->scx.slice = 0;
 	return false;
 }

@@ -186,7 +186,7 @@ static __always_inline bool asym_move(struct task_struct *p, u32 cpu, u64 vt,
 /* ops.enqueue */
 static __always_inline void enqueue_task(struct task_struct *p, u64 enq_flags)
 {
-	u32 cpu = scx_bpf_task_cpu(p);
+	u32 cpu = cpu_of_task(p);
 	struct cpu_ctx *c = cpu_ctx(cpu);
 	u32 last_cpu = cpu_of_key(p->scx.dsq_vtime);
 	bool wakeup = enq_flags & SCX_ENQ_WAKEUP, stays = false;

@@ -153,7 +153,7 @@ static __always_inline void global_enable(struct task_struct *p)
 static __always_inline void global_needs_rq(u32 cpu,
 					    const struct task_struct *p)
 {
-	if (lock_check && cpu != scx_bpf_task_cpu(p))
+	if (lock_check && cpu != cpu_of_task(p))
 		scx_bpf_error("CPU %d was spoken for by another", cpu);
 }
 
@@ -443,7 +443,7 @@ static __always_inline bool global_wake_idle(const struct task_struct *p,
 /* ops.enqueue: @p is runnable and no idle CPU was at hand, or its slice is over. */
 static __always_inline void global_enqueue(struct task_struct *p, u64 enq_flags)
 {
-	u32 cpu = scx_bpf_task_cpu(p), this_cpu = bpf_get_smp_processor_id();
+	u32 cpu = cpu_of_task(p), this_cpu = bpf_get_smp_processor_id();
 	bool wakeup = enq_flags & SCX_ENQ_WAKEUP, waker_sleeps;
 	struct grq *grq = the_grq();
 	bool preempts;

@@ -69,8 +69,8 @@ static __always_inline bool global_hand(s32 pid, u32 left, u32 cpu)
 	if (!p)
 		return false;
 	if (!global_await_switch(p) || is_migration_disabled(p)) {
-		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL_ON | scx_bpf_task_cpu(p),
-				   left, 0);
+		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL_ON | cpu_of_task(p), left,
+				   0);
 		bpf_task_release(p);
 		return false;
 	}

@@ -103,7 +103,7 @@ static __always_inline void load_leave(struct task_struct *p)
 	if (!cgroup_flat || !is_counted(p))
 		return;
 	p->scx.dsq_vtime |= KEY_UNCOUNTED;
-	load_add(scx_bpf_task_cpu(p), group_id(p->sched_task_group),
+	load_add(cpu_of_task(p), group_id(p->sched_task_group),
 		 -task_weight(p));
 }
 
@@ -183,14 +183,14 @@ static __always_inline void load_reweigh(const struct task_struct *p, u32 id,
 					 u64 before)
 {
 	if (cgroup_flat && is_counted(p))
-		load_add(scx_bpf_task_cpu(p), id, task_weight(p) - before);
+		load_add(cpu_of_task(p), id, task_weight(p) - before);
 }
 
 /* @p, which does not run, was in the group of slot @from and is in that of @to. */
 static __always_inline void load_move(const struct task_struct *p, u32 from,
 				      u32 to)
 {
-	u32 cpu = scx_bpf_task_cpu(p);
+	u32 cpu = cpu_of_task(p);
 
 	if (!is_counted(p))
 		return;

@@ -125,6 +125,9 @@ static __always_inline struct cpu_stats *stats_of(u32 cpu)
 
 #define count_by(event, n) (stats_of(bpf_get_smp_processor_id())->event += (n))
 
+/* The same where it is known that this CPU is @cpu. */
+#define count_on(cpu, event) (stats_of(cpu)->event += 1)
+
 extern struct rq runqueues __ksym __weak;
 
 /*
@@ -165,6 +168,12 @@ static __always_inline void kick(u32 cpu, u64 flags)
 {
 	if (!cpu_ctx(bpf_get_smp_processor_id())->offline)
 		scx_bpf_kick_cpu(cpu, flags);
+}
+
+/* The CPU of @p, as by scx_bpf_task_cpu(): every callback asks, and need not call. */
+static __always_inline u32 cpu_of_task(const struct task_struct *p)
+{
+	return *(const volatile u32 *)&p->thread_info.cpu;
 }
 
 static __always_inline bool task_is_hog(const struct task_struct *p,

@@ -233,7 +233,7 @@ static __always_inline bool is_best_place(const volatile struct cpu_place *at)
 }
 
 /* Do most cores of @words idle, by the bits? */
-__noinline bool most_cores_idle(u64 words)
+__noinline bool most_cores_idle_in(u64 words)
 {
 	u32 idle = 0, cores = 0;
 
@@ -245,6 +245,16 @@ __noinline bool most_cores_idle(u64 words)
 		cores += word_layout_of(word)->nr_cores;
 	}
 	return 2 * idle > cores;
+}
+
+/* The same of @words that are those of the CPU at @at, as a rule one. */
+static __always_inline bool most_cores_idle(const volatile struct cpu_place *at,
+					    u64 words)
+{
+	if (words != bit_of(at->word))
+		return most_cores_idle_in(words);
+	return 2 * __builtin_popcountll(idle_cores_of(at->word)) >
+	       word_layout_of(at->word)->nr_cores;
 }
 
 /* Does a core of @words idle, by the bits? */
@@ -429,8 +439,13 @@ static __always_inline s32 claim_nearest(const struct task_struct *p, u32 near,
 static __always_inline s32 claim_idle(const struct task_struct *p, u32 near,
 				      u64 words)
 {
-	s32 cpu = claim_nearest(p, near, words, SOUGHT_CORE);
+	const volatile struct cpu_place *at = place_of(near);
+	s32 cpu = -EBUSY;
 
+	/* Within one word, a look tells whether there is a core to search for. */
+	if (words != bit_of(at->word) || idle_policy == IDLE_SCAN ||
+	    idle_cores_of(at->word))
+		cpu = claim_nearest(p, near, words, SOUGHT_CORE);
 	if (cpu == -EBUSY && has_smt)
 		cpu = claim_nearest(p, near, words, SOUGHT_CPU);
 	if (cpu >= 0)
@@ -473,12 +488,10 @@ static __always_inline s32 claim_near(const struct task_struct *p, u32 near,
 	}
 	words &= at->llc_words;
 	if (words && idle_has_mask() && is_best_place(at)) {
-		struct cpu_stats *stats = stats_of(this_cpu);
-
-		stats->idle_examined++;
+		count_on(this_cpu, idle_examined);
 		if (bpf_cpumask_test_cpu(near, p->cpus_ptr) &&
 		    claim(at->word, at->own, near, SOUGHT_CPU)) {
-			stats->idle_claim++;
+			count_on(this_cpu, idle_claim);
 			return near;
 		}
 	}
@@ -547,7 +560,7 @@ static __always_inline s32 idle_for_wakee(struct task_struct *p, s32 prev_cpu,
 
 	if (idle_is_builtin())
 		return claim_builtin(p, prev_cpu, wake_flags);
-	count(idle_search);
+	count_on(this_cpu, idle_search);
 	words = words_to_search(prev_cpu, wake_reach(wake_flags));
 	if (!words)
 		return -ENOENT;

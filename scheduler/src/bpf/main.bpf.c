@@ -144,7 +144,7 @@ void BPF_STRUCT_OPS(heddle_dispatch, s32 cpu, struct task_struct *prev)
  */
 void BPF_STRUCT_OPS(heddle_running, struct task_struct *p)
 {
-	u32 cpu = scx_bpf_task_cpu(p);
+	u32 cpu = cpu_of_task(p);
 	struct standing who;
 
 	schedstat_arrive(cpu, p);
@@ -161,7 +161,7 @@ void BPF_STRUCT_OPS(heddle_running, struct task_struct *p)
 
 void BPF_STRUCT_OPS(heddle_stopping, struct task_struct *p, bool runnable)
 {
-	u32 cpu = scx_bpf_task_cpu(p);
+	u32 cpu = cpu_of_task(p);
 
 	schedstat_depart(cpu);
 	release_after(p, runnable);
@@ -177,7 +177,7 @@ void BPF_STRUCT_OPS(heddle_stopping, struct task_struct *p, bool runnable)
 
 void BPF_STRUCT_OPS(heddle_tick, struct task_struct *p)
 {
-	u32 cpu = scx_bpf_task_cpu(p);
+	u32 cpu = cpu_of_task(p);
 
 	idle_tick(cpu);
 	hotplug_tick();

@@ -96,13 +96,15 @@ static __always_inline void place_directly(struct task_struct *p, s32 cpu,
 static __always_inline bool better_beside_waker(const struct task_struct *p,
 						u32 cpu)
 {
+	const volatile struct cpu_place *at = place_of(cpu);
 	u64 reach = words_within(cpu, wake_reach(0));
 
 	if (!idle_has_mask())
 		return true;
 	if (cpus_differ)
-		return most_cores_idle(reach) || asym_better_idles(p, cpu);
-	return idle_cores_of(place_of(cpu)->word) || core_idles_in(reach);
+		return most_cores_idle(at, reach) ||
+		       (!is_best_place(at) && asym_better_idles(p, cpu));
+	return idle_cores_of(at->word) || core_idles_in(reach);
 }
 
 /* ops.select_cpu: not called for tasks that may run on one CPU only. */
@@ -120,14 +122,14 @@ static __always_inline s32 place_wakee(struct task_struct *p, s32 prev_cpu,
 	    !better_beside_waker(p, this_cpu)) {
 		cpu_ctx(this_cpu)->local_pending = true;
 		place_directly(p, this_cpu, wake_flags);
-		count(handed_over);
+		count_on(this_cpu, handed_over);
 		return this_cpu;
 	}
 	cpu = idle_for_wakee(p, spread_near(prev_cpu, wake_flags), this_cpu,
 			     wake_flags);
 	if (cpu >= 0) {
 		place_directly(p, cpu, wake_flags);
-		count(idle_direct);
+		count_on(this_cpu, idle_direct);
 		asym_count_placement(cpu);
 		return cpu;
 	}

@@ -143,9 +143,12 @@ static __always_inline u64 waiter_vt(const struct task_struct *p,
 				     struct cpu_ctx *c)
 {
 	u64 vt = task_vt_on(p, cpu, c, c->clock);
-	u64 lightest = lightest_slice_vt(c);
+	u64 lightest;
 
-	/* Most are within the bound of the lightest, and need no slice of their own. */
+	/* Most are not behind, or within the bound of the lightest. */
+	if (!vt_before(vt, c->clock))
+		return vt;
+	lightest = lightest_slice_vt(c);
 	if (!vt_before(vt, c->clock - LAG_LIGHTEST_SLICES * lightest))
 		return vt;
 	return lag_floor(vt, c->clock, vt_delta(slice_ns, who->inv), lightest);
@@ -170,7 +173,7 @@ static __always_inline void bound_sleeper(struct task_struct *p)
 /* ops.enable: a task enters the scheduler, at fork or from another class. */
 static __always_inline void runq_init_task(struct task_struct *p)
 {
-	u32 cpu = scx_bpf_task_cpu(p);
+	u32 cpu = cpu_of_task(p);
 
 	/*
 	 * Without lag but half a slice in debt, as EEVDF does, so that a fork

@@ -10,8 +10,11 @@
 /* The first of @cpus, which are not none, from bit @start on and around. */
 static inline u32 bit_from(u64 cpus, u32 start)
 {
-	u64 ahead = cpus & (~0ULL << (start & 63));
+	u64 ahead;
 
+	if (cpus >> (start & 63) & 1)
+		return start & 63;
+	ahead = cpus & (~0ULL << (start & 63));
 	return __builtin_ctzll(ahead ? ahead : cpus);
 }
 
