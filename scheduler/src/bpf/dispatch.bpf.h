@@ -59,18 +59,27 @@ static __always_inline void dispatch_slice_end(u32 cpu, struct cpu_ctx *c,
 	load_settle(cpu);
 }
 
+/* Would dispatch_slice_end(), on @cpu, have the task that runs there go on? */
+static __always_inline bool nobody_waits(u32 cpu, const struct cpu_ctx *c)
+{
+	return !c->nr_queued && !any_offer() && !any_quota() &&
+	       !asym_is_asked(cpu) && !(cgroup_flat && reweighing_walks);
+}
+
 /*
- * ops.tick: the slice of @p, which runs on @cpu, may be over. While nobody waits,
- * dispatch_slice_end() would have it run on, and so it does without that: a tick that
- * goes through the scheduler leaves softirqs to ksoftirqd besides, which then preempts
- * @p.
+ * ops.tick: the slice of @p, which runs on @cpu, may be over. While nobody waits, it
+ * goes on without dispatch_slice_end(): a tick that goes through the scheduler leaves
+ * softirqs to ksoftirqd besides, which then preempts @p.
+ *
+ * A CPU that goes offline is asked for nothing any more: without a slice, the kernel
+ * thread that takes it down would be put behind the idle task, which nobody wakes
+ * (balance_one() in kernel/sched/ext.c, with SCX_OPS_ENQ_LAST).
  */
 static __always_inline void keep_alone(u32 cpu, struct task_struct *p)
 {
 	struct cpu_ctx *c = cpu_ctx(cpu);
 
-	if (p->scx.slice || c->nr_queued || any_offer() || any_quota() ||
-	    asym_is_asked(cpu) || (cgroup_flat && reweighing_walks) ||
+	if (p->scx.slice || !(c->offline || nobody_waits(cpu, c)) ||
 	    scx_bpf_dsq_nr_queued(SCX_DSQ_LOCAL_ON | cpu) > 0)
 		return;
 	runq_keep(cpu, c, p, runq_charge(cpu, c, p));
