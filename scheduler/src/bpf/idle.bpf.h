@@ -443,7 +443,7 @@ static __always_inline s32 claim_idle(const struct task_struct *p, u32 near,
 	s32 cpu = -EBUSY;
 
 	/* Within one word, a look tells whether there is a core to search for. */
-	if (words != bit_of(at->word) || idle_policy == IDLE_SCAN ||
+	if (words != bit_of(at->word) || !idle_has_mask() ||
 	    idle_cores_of(at->word))
 		cpu = claim_nearest(p, near, words, SOUGHT_CORE);
 	if (cpu == -EBUSY && has_smt)
