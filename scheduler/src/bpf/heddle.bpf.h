@@ -81,6 +81,7 @@ struct cpu_ctx {
 	u8 slices_alone; /* slices granted while nobody waited here */
 
 	bool offline;
+	bool picked; /* the next to start comes from the queue */
 	bool running; /* a task of ours runs */
 	bool curr_idle; /* it is SCHED_IDLE */
 	bool curr_pinned; /* it may run here only */

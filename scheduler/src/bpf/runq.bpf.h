@@ -194,12 +194,46 @@ static __always_inline void runq_note_weight(struct cpu_ctx *c,
 		c->lightest_inv = who->inv;
 }
 
+/*
+ * Virtual time of the head of the queue of @cpu, in its own clock. False if
+ * the queue is empty.
+ */
+static __always_inline bool runq_head(u32 cpu, u64 *vt)
+{
+	struct task_struct *head = __COMPAT_scx_bpf_dsq_peek(cpu);
+
+	if (!head)
+		return false;
+	*vt = vt_of_key(head->scx.dsq_vtime);
+	return true;
+}
+
+/*
+ * How far one at @vt, who starts on @cpu past the queue, may move the clock: not beyond
+ * those who wait there. They come first, and who wakes up meanwhile enters by the clock,
+ * behind all of them. Global, so that the verifier looks at it once.
+ */
+__noinline u64 vt_beside_queue(u32 cpu, u64 vt)
+{
+	u64 first;
+
+	return runq_head(cpu, &first) ? vt_min(vt, first) : vt;
+}
+
+/* One at @vt starts on @cpu. */
+static __always_inline void runq_set_clock(u32 cpu, struct cpu_ctx *c, u64 vt)
+{
+	if (c->nr_queued && !c->picked)
+		vt = vt_beside_queue(cpu, vt);
+	c->clock = vt_max(c->clock, vt);
+	c->picked = false;
+}
+
 /* @p, which is at @vt, runs from now on by the standing @who that it has now. */
 static __always_inline void runq_rebase(u32 cpu, struct cpu_ctx *c,
 					const struct task_struct *p, u64 vt,
 					const struct standing *who)
 {
-	c->clock = vt_max(c->clock, vt);
 	c->curr_vt = vt;
 	c->curr_inv = who->inv;
 	c->curr_sum_exec = p->se.sum_exec_runtime;
@@ -216,8 +250,10 @@ static __always_inline void runq_start(u32 cpu, struct task_struct *p,
 				       const struct standing *who)
 {
 	struct cpu_ctx *c = cpu_ctx(cpu);
+	u64 vt = waiter_vt(p, who, cpu, c);
 
-	runq_rebase(cpu, c, p, waiter_vt(p, who, cpu, c), who);
+	runq_set_clock(cpu, c, vt);
+	runq_rebase(cpu, c, p, vt, who);
 	idle_note_running(cpu, c, who->idle);
 	c->curr_idle = who->idle;
 	c->curr_hog = task_is_hog(p, wakeup_granularity_ns);
@@ -306,26 +342,13 @@ static __always_inline bool runq_pick(u32 cpu, struct cpu_ctx *c)
 	if (!c->nr_queued)
 		return false;
 	if (scx_bpf_dsq_move_to_local(cpu, 0)) {
+		c->picked = true;
 		if (!--c->nr_queued)
 			c->lightest_inv = 0;
 		return true;
 	}
 	runq_mark_empty(cpu, c);
 	return false;
-}
-
-/*
- * Virtual time of the head of the queue of @cpu, in its own clock. False if
- * the queue is empty.
- */
-static __always_inline bool runq_head(u32 cpu, u64 *vt)
-{
-	struct task_struct *head = __COMPAT_scx_bpf_dsq_peek(cpu);
-
-	if (!head)
-		return false;
-	*vt = vt_of_key(head->scx.dsq_vtime);
-	return true;
 }
 
 /*
@@ -341,9 +364,8 @@ static __always_inline void runq_keep(u32 cpu, struct cpu_ctx *c,
 	prev->scx.slice = slice_ns;
 	c->curr_hog = ran > wakeup_granularity_ns ||
 		      task_is_hog(prev, wakeup_granularity_ns);
+	c->clock = vt_max(c->clock, vt);
 	if (cgroup_flat)
 		runq_rebase(cpu, c, prev, vt, &who);
-	else
-		c->clock = vt_max(c->clock, vt);
 	count(kept);
 }
