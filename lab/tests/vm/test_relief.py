@@ -81,10 +81,9 @@ def test_a_reader_in_a_crowd_holds_up_nobody(boot: Boot, tmp_path: Path, record_
     longest = longest_ms(results)
     record_property(f"longest that a CPU took to go and come again beside a reader on {boot.kernel}, ms", longest)
     assert int(results.step("collapsed").stdout) >= 3
-    # Several grace periods, one after another, some of which wait for many slices of khugepaged: 1.5 to 4.2 s in eight
-    # boots. Of a single one that takes 21 s the kernel would report a stall, and throw the scheduler out. With EEVDF it
-    # takes 31 s. It was 23 s when a task that had got past the queue moved the clock, and wakees, rcu_preempt among
-    # them, waited for all hogs to come up to it.
+    # Several grace periods, one after another, some of which wait for many slices of khugepaged. Of a single one that
+    # takes 21 s the kernel would report a stall, and throw the scheduler out. If one who gets past the queue moved its
+    # clock beyond those who wait there, rcu_preempt would wait for all hogs: 23 s were seen. With EEVDF it takes 31 s.
     assert longest < 10_000
 
 
