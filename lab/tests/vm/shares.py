@@ -116,17 +116,24 @@ class Contest:
         return {group: max((errors[group] for errors in each), key=abs) for group in self.ideal}
 
 
-def judge(results: Results, contests: Iterable[Contest], record: Record, bound: float = SHARE_ERROR) -> None:
+def judge(
+    results: Results,
+    contests: Iterable[Contest],
+    record: Record,
+    bound: float = SHARE_ERROR,
+    window_bound: float = WINDOW_ERROR,
+) -> None:
     """Compare all contests with their ideals; record the largest error of each, name every group that is off.
 
     Args:
-        bound: of the errors over all windows of a contest, and in each, where that is more than WINDOW_ERROR.
+        bound: of the errors over all windows of a contest.
+        window_bound: of those in each, unless `bound` is more.
     """
     [ready] = results.of("ready")
     contests = list(contests)
     overall = {contest.name: contest.errors(results, 0, contest.windows) for contest in contests}
     windows = {contest.name: contest.window_errors(results) for contest in contests}
-    for what, errors, most in (("share", overall, bound), ("share in a window", windows, max(bound, WINDOW_ERROR))):
+    for what, errors, most in (("share", overall, bound), ("share in a window", windows, max(bound, window_bound))):
         largest = {name: max(map(abs, groups.values())) for name, groups in errors.items()}
         record(f"largest error of a {what} on {ready['kernel']}", {name: round(e, 4) for name, e in largest.items()})
         off = {name: errors[name] for name, error in largest.items() if error > most}

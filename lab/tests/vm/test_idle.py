@@ -113,8 +113,12 @@ def test_the_woken_cpu_queues_its_wakee_when_told_to(boot: Boot) -> None:
         Step(name="start", action=SchedulerStart(scheduler=queued)),
         Step(name="pair", argv=argv, trace=wakeups),
     ]
-    bounced = boot(steps, sched=HEDDLE).check()
+    bounced = boot(steps, sched=HEDDLE)
     assert ended_on_the_target(plain.trace_text) < 0.1
+    if boot.kernel == "6.12":  # Schedulers cannot choose it before 6.15.
+        assert "--queued-wakeup" in (bounced.error or "")
+        return
+    bounced.check()
     assert ended_on_the_target(bounced.trace_text) > 0.9
 
 

@@ -32,6 +32,10 @@ ACCEPTANCE_ERROR = 0.03
 HERD_ERROR = 0.02
 """of a herd that computes as much as it may; to become 0.01"""
 
+HERD_WINDOW_ERROR = 0.05
+"""the same in one window: each of a hundred late tasks has a turn before the hog has as many, where their turns have
+fallen together (on 6.12 and 6.18 by up to 0.4 in a tenth of a second), and a window of a second ends amid that"""
+
 
 def tasks(split: str, weights: str, load: float, run_us: int, period_us: int, cpus: str, spread: int) -> Step:
     """Return a step of tasks that compute and sleep in turn, in the groups `load/g0`, `load/g1`, ..., for a contest."""
@@ -113,4 +117,4 @@ def test_p9_a_herd_does_not_run_ahead_of_its_share(boot: Boot, tmp_path: Path, r
     contest = Topmost("herd", [Hogs("hog")], {"hog": 0.5, "load": 0.5}, cpus="1")
     herd = tasks("1", "100", load=1.2, run_us=1200, period_us=100_000, cpus="1", spread=0)
     results = boot([herd, *contest.steps(), WAIT], machine=slow(tmp_path, "cores = 4"), sched=HEDDLE)
-    judge(results.check(), [contest], record_property, HERD_ERROR)
+    judge(results.check(), [contest], record_property, HERD_ERROR, HERD_WINDOW_ERROR)

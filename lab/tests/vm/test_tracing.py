@@ -29,8 +29,11 @@ def test_a_pair_on_one_cpu(kernel: str, sched: str) -> None:
     # The threads go to their CPU once; on a machine of one LLC there is no further way to go.
     assert metrics["migrations.core"] < 10
     assert metrics["migrations.llc"] == metrics["migrations.node"] == 0
-    # The scheduler's part of a round trip's half is a part of it, and not a small one; nothing else is in it.
-    assert one_way / 4 < metrics["sched_insns_per_switch"] < one_way
+    if kernel == "6.12":  # It has no tracepoints in __schedule().
+        assert "sched_insns_per_switch" not in metrics
+    else:
+        # The scheduler's part of a round trip's half is a part of it, and not a small one; nothing else is in it.
+        assert one_way / 4 < metrics["sched_insns_per_switch"] < one_way
     assert 0 < metrics["wakeup_latency_ns.p50"] <= metrics["wakeup_latency_ns.p99"] < 50_000
     assert metrics["wasted_idle"] < 0.01
     # Free CPUs do not help the pair; once in a while a free worker of the kernel is behind one that is bound.
