@@ -33,8 +33,8 @@ HERD_ERROR = 0.02
 """of a herd that computes as much as it may; to become 0.01"""
 
 HERD_WINDOW_ERROR = 0.05
-"""the same in one window: where the turns of a hundred tasks have fallen together, as on 6.12 and 6.18, they have up to
-0.9 of a tenth of a second and the hog the next, and a window of a second ends amid that"""
+"""the same in one window: where the turns of a hundred tasks have fallen together, as on 6.12 and 6.18, they have up
+to 90 ms of 100 and the hog the next, and a window of a second ends amid that"""
 
 
 def tasks(split: str, weights: str, load: float, run_us: int, period_us: int, cpus: str, spread: int) -> Step:
