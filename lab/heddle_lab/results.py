@@ -104,12 +104,24 @@ class Results(Model):
 
 
 def _scheduler_error(record: Record) -> str:
-    lines = [line.strip() for line in str(record.get("stderr") or "").splitlines() if line.strip()]
     verb = "failed to attach" if record["state"] == "failed" else "died"
-    detail = f": {_message(lines)}" if lines else f" (exit {record.get('exit')})"
+    # A wrapper may explain itself on stdout alone.
+    said = _message(_lines(record, "stderr") or _lines(record, "stdout"))
+    detail = f": {said}" if said else f" ({_end(record)})"
     return f"scheduler '{record.get('name')}' {verb}{detail}"
+
+
+def _lines(record: Record, stream: str) -> list[str]:
+    return [line.strip() for line in str(record.get(stream) or "").splitlines() if line.strip()]
+
+
+def _end(record: Record) -> str:
+    """Return how a scheduler's process ended; one that ran on without a scheduler was killed for it."""
+    if record.get("exit") is not None:
+        return f"exit {record['exit']}"
+    return f"signal {record['signal']}" if record.get("signal") is not None else "it ran on without attaching"
 
 
 def _message(lines: list[str]) -> str:
     """Return the line that says most: the last one, but clap (a wrong option) ends with hints below its message."""
-    return next((line for line in lines if line.startswith("error: ")), lines[-1])
+    return next((line for line in lines if line.startswith("error: ")), lines[-1] if lines else "")

@@ -1,5 +1,6 @@
 """Schedulers as the lab knows them: a name, and a command to run in the guest or nothing."""
 
+import os
 import shlex
 from pathlib import Path
 
@@ -19,6 +20,9 @@ HEDDLE = "scx_heddle"
 """this repository's scheduler"""
 
 _GUEST_BIN = "/usr/local/bin"
+
+_LONGEST_FIRST_LINE = 256
+"""bytes of a script's first line that the kernel reads (BINPRM_BUF_SIZE)"""
 
 
 class Scheduler(Model):
@@ -57,12 +61,27 @@ class Scheduler(Model):
                     f"give a path: --sched {self.name}=/path/to/{Path(self.argv[0]).name}"
                 )
             return
+        self._check_program(self.program, layers)
         missing = [name for name in _needed_libraries(self.program) if not image.has_library(name, layers)]
         if missing:
             raise HeddleError(
                 f"scheduler '{self.name}': {self.program} needs {', '.join(missing)}, "
                 "which the guest image lacks; link it statically or add the library's package to lab/guest/image.toml"
             )
+
+    def _check_program(self, program: Path, layers: tuple[str, ...]) -> None:
+        """Make sure that the guest's kernel can execute a file: a program for x86-64, or a script."""
+        with program.open("rb") as file:
+            first = file.readline(_LONGEST_FIRST_LINE)
+        what = f"scheduler '{self.name}': {program}"
+        if not os.access(program, os.X_OK):
+            raise HeddleError(f"{what} is not executable; name the scheduler's program, or run chmod +x")
+        if first.startswith(b"#!"):
+            interpreter = (first[2:].split() or [b""])[0].decode(errors="replace")
+            if not image.has_program(interpreter, layers):
+                raise HeddleError(f"{what} is a script for '{interpreter}', which the guest image lacks")
+        elif not first.startswith(b"\x7fELF"):
+            raise HeddleError(f"{what} is no program: it is not an ELF file, and no script that begins with #!")
 
 
 def parse(text: str) -> Scheduler:
@@ -76,6 +95,11 @@ def parse(text: str) -> Scheduler:
     """
     name, equals, command = text.partition("=")
     name = name.strip()
+    if _is_command(name):
+        raise HeddleError(
+            f"unknown scheduler '{text}'; a command needs a name before it: "
+            f"--sched {shlex.quote(f'mine={text.strip()}')}"
+        )
     if not equals and name == EEVDF:
         return Scheduler(name=name, option=name)
     if not equals and name not in (HEDDLE, *_peers()):
@@ -94,6 +118,12 @@ def parse(text: str) -> Scheduler:
     if program:
         argv[0] = f"{_GUEST_BIN}/{program.name}"
     return Scheduler(name=name, option=text, argv=argv, program=program.resolve() if program else None)
+
+
+def _is_command(name: str) -> bool:
+    """Tell whether what should be a name is a path or a command with arguments."""
+    first, *arguments = name.split() or [""]
+    return "/" in first or any(first.startswith("scx_") or word.startswith("-") for word in arguments)
 
 
 def _peers() -> list[str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from heddle_lab import cli, experiment, machine, resultfile, tomlfile, vm, workload
+from heddle_lab import cli, experiment, machine, resultfile, scheduler, tomlfile, vm, workload
 from heddle_lab.errors import HeddleError
 from tests.emulator import Emulator
 
@@ -27,7 +27,7 @@ FAULTS = {
         "the guest's kernel panicked before the agent was ready: Attempted to kill init!",
     ),
     "scheduler": (
-        """echo '{"event":"scheduler","state":"failed","name":"mine","stderr":"Error: no BTF","virtual_ns":1}' """
+        """echo '{"event":"scheduler","state":"failed","name":"mine","exit":1,"stderr":"Error: no BTF"}' """
         """> $folder/results.jsonl; exit 0""",
         "scheduler 'mine' failed to attach: Error: no BTF",
     ),
@@ -241,6 +241,44 @@ def test_a_program_that_the_image_lacks_is_named_before_anything_runs(cache: Pat
     wanted = experiment.Overrides(workloads=[path], schedulers=["eevdf"]).apply(None)
     with pytest.raises(HeddleError, match=r"workload 'w': step 'go': argv: no program 'hackbanch' in the guest image"):
         wanted.cells()
+
+
+@pytest.mark.parametrize(
+    ("text", "proposal"),
+    [
+        ("scx_heddle --slice-us 1", "'mine=scx_heddle --slice-us 1'"),
+        ("scx_heddle --slice-us=1", "'mine=scx_heddle --slice-us=1'"),
+        ("scx_bpfland verbose", "'mine=scx_bpfland verbose'"),
+        ("./scx_mine", "mine=./scx_mine"),
+        ("/opt/scx_mine --level=3", "'mine=/opt/scx_mine --level=3'"),
+    ],
+)
+def test_a_command_without_a_name_is_told_to_take_one(text: str, proposal: str) -> None:
+    with pytest.raises(HeddleError) as caught:
+        scheduler.parse(text)
+    assert str(caught.value) == f"unknown scheduler '{text}'; a command needs a name before it: --sched {proposal}"
+
+
+@pytest.mark.parametrize(
+    ("content", "mode", "complaint"),
+    [
+        (b"root:x:0:0::/root:/bin/sh\n", 0o644, "is not executable; name the scheduler's program, or run chmod +x"),
+        (b"root:x:0:0::/root:/bin/sh\n", 0o755, "is no program: it is not an ELF file, and no script"),
+        (b"", 0o755, "is no program"),
+        (b"#!/usr/bin/python9\n", 0o755, "is a script for '/usr/bin/python9', which the guest image lacks"),
+    ],
+)
+def test_what_cannot_start_in_a_guest_is_refused_before_one_boots(
+    emulator: Emulator, content: bytes, mode: int, complaint: str
+) -> None:
+    program = emulator.cache / "passwd"
+    program.write_bytes(content)
+    program.chmod(mode)
+    done = emulator.run(5, "--sched", f"x={program}")
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"heddle: scheduler 'x': {program} {complaint}")
+    assert done.stderr.count("\n") == 1
+    assert emulator.boots() == []
 
 
 def test_every_shipped_file_is_right() -> None:

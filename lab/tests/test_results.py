@@ -37,12 +37,12 @@ For more information, try '--help'.
         ),
         ([{"event": "error", "step": None, "message": "malformed job", "virtual_ns": 1}], "lost", "malformed job"),
         (
-            [{"event": "scheduler", "state": "failed", "name": "x", "stderr": "a\nError: no BTF\n", "virtual_ns": 1}],
+            [{"event": "scheduler", "state": "failed", "name": "x", "stderr": "a\nError: no BTF\n", "exit": 1}],
             None,
             "scheduler 'x' failed to attach: Error: no BTF",
         ),
         (
-            [{"event": "scheduler", "state": "failed", "name": "x", "stderr": CLAP, "virtual_ns": 1}],
+            [{"event": "scheduler", "state": "failed", "name": "x", "stderr": CLAP, "exit": 2, "virtual_ns": 1}],
             None,
             "scheduler 'x' failed to attach: error: unexpected argument '--no-such' found",
         ),
@@ -50,6 +50,26 @@ For more information, try '--help'.
             [{"event": "scheduler", "state": "died", "name": "x", "stderr": "", "exit": 3, "virtual_ns": 1}],
             None,
             "scheduler 'x' died (exit 3)",
+        ),
+        (
+            [{"event": "scheduler", "state": "failed", "name": "x", "stdout": "a\nwaiting for a licence\n"}],
+            None,
+            "scheduler 'x' failed to attach: waiting for a licence",
+        ),
+        (
+            [{"event": "scheduler", "state": "failed", "name": "x", "stdout": "no luck\n", "exit": 1}],
+            None,
+            "scheduler 'x' failed to attach: no luck",
+        ),
+        (
+            [{"event": "scheduler", "state": "died", "name": "x", "stderr": "", "signal": 11}],
+            None,
+            "scheduler 'x' died (signal 11)",
+        ),
+        (
+            [{"event": "scheduler", "state": "failed", "name": "x"}],
+            None,
+            "scheduler 'x' failed to attach (it ran on without attaching)",
         ),
         ([STEP], "the guest's kernel panicked after 'go'", "the guest's kernel panicked after 'go'"),
     ],
