@@ -53,6 +53,11 @@ class Row(Model):
         return f"{self.metric} {_ARROW[self.better]}"
 
     @property
+    def pairs(self) -> str:
+        """How many seeds were compared, for reading."""
+        return f"{self.result.pairs} paired seed{'s' * (self.result.pairs != 1)}"
+
+    @property
     def baseline_median(self) -> str:
         """Median of the baseline, for reading."""
         return units.quantity(statistics.median(self.baseline_values), self.unit)
@@ -179,7 +184,7 @@ def _robust(rows: list[Row], varied: dict[str, list[Row]]) -> list[Row]:
         sign = np.sign(row.result.effect)
         fragile = [name for name, known in signs.items() if known.get(_identity(row)) != sign]
         lost = {"fragile": fragile, "verdict": Verdict.NO_DIFFERENCE}
-        kept.append(row.model_copy(update=lost) if fragile and row.verdict is not Verdict.NO_DIFFERENCE else row)
+        kept.append(row.model_copy(update=lost) if fragile and row.verdict.decided else row)
     return kept
 
 
@@ -229,7 +234,8 @@ def _rows(pairs: list[Pair], baseline: str, candidate: str) -> Iterator[Row]:
             continue
         before = [left.metrics[metric] for left, _ in whole]
         after = [right.metrics[metric] for _, right in whole]
-        result = stats.paired(before, after, share=about["unit"] == units.SHARE)
+        share, resolution = about["unit"] == units.SHARE, about.get("resolution")
+        result = stats.paired(before, after, share=share, resolution=resolution)
         yield Row(
             machine=first.machine,
             kernel=first.kernel,

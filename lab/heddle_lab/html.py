@@ -105,6 +105,7 @@ def render(about: resultfile.About, cells: list[CellResult], rows: list[Row], dr
         facts=_facts(cells),
         width=_WIDTH,
         height=_HEIGHT,
+        fewest=stats.FEWEST,
         smallest_effect=units.percent(stats.SMALLEST_EFFECT).lstrip("+"),
     )
     return page

@@ -32,7 +32,7 @@ def versions() -> dict[str, str | None]:
     return {"commit": commit(), **{name: metadata.version(name) for name in ("numpy", "scipy")}}
 
 
-def of_cell(cell: Cell, flags: list[str], judged: dict[str, dict[str, str]]) -> dict[str, Any]:
+def of_cell(cell: Cell, flags: list[str], judged: dict[str, dict[str, Any]]) -> dict[str, Any]:
     """Return a cell's provenance: key, inputs with hashes, versions, units, sources, the command that repeats it.
 
     Args:
@@ -60,11 +60,7 @@ def of_cell(cell: Cell, flags: list[str], judged: dict[str, dict[str, str]]) -> 
         "kernel_release": cell.kernel.release,
         "machine_source": cell.machine.source,
         "workload_source": cell.workload.source,
-        "metrics": {
-            metric.name: {"unit": metric.unit, "better": metric.better}
-            for metric in cell.workload.metrics
-            if metric.is_judged(cell.params)
-        }
+        "metrics": {metric.name: metric.about() for metric in cell.workload.metrics if metric.is_judged(cell.params)}
         | judged,
     }
 

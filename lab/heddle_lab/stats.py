@@ -10,16 +10,20 @@ The rule, for each row of a table (one metric of one workload point, n seeds run
 3. The p-value is Student's paired t on the logarithms of the ratios (on the differences where there are no
    ratios). An exact sign-flip test cannot serve for n = 5: its smallest two-sided p is 2/2^5 = 0.0625, so it
    could never reject, let alone after a correction. Student's t is exact if log-ratios are normal and
-   conservative if their tails are heavier.
+   conservative if their tails are heavier. The variance is at least that of rounding to the metric's resolution
+   (r^2 / 12 for each value): three times 5 -> 6 us, in whole microseconds, is no certainty.
 4. Holm's step-down correction is applied over all rows of the table.
 5. The verdict is "better" or "worse" only if the interval excludes 0 AND the corrected p is below 0.05 AND the
    median ratio differs from 1 by at least the smallest effect worth a word. Otherwise it is "no difference",
-   which means: not shown, not: shown to be equal.
+   which means: not shown, not: shown to be equal. With fewer than five pairs it is "too few seeds" instead: hardly
+   any effect could have been shown.
 6. A metric that is itself a part of the CPU time (wasted idle, share error) is compared by difference, in points,
    and needs one point: twice nothing is nothing.
 """
 
+import math
 from collections.abc import Sequence
+from decimal import Decimal
 from enum import StrEnum
 
 import numpy as np
@@ -35,17 +39,29 @@ BEHIND = 0.02
 SMALLEST_EFFECT = 0.01
 """a median ratio nearer to 1 is no finding: the quantum alone moves compute-bound cells by up to 2 % (lab/clock)"""
 
+FEWEST = 5
+"""pairs below which nothing is said of a difference that is not shown"""
+
+_LEAST_P = float(np.finfo(float).tiny)
+"""what no number of pairs gets below"""
+
 _RESAMPLES = 9999
 _BOOTSTRAP_SEED = 20260101
 """fixed, so that the same samples give the same interval bit for bit"""
 
 
 class Verdict(StrEnum):
-    """The three words."""
+    """The four words."""
 
     BETTER = "better"
     WORSE = "worse"
     NO_DIFFERENCE = "no difference"
+    TOO_FEW_SEEDS = "too few seeds"
+
+    @property
+    def decided(self) -> bool:
+        """Whether it says which of the two is better."""
+        return self in (Verdict.BETTER, Verdict.WORSE)
 
 
 class Paired(Model):
@@ -65,13 +81,16 @@ class Paired(Model):
     """an effect nearer to 0 is no finding"""
 
 
-def paired(baseline: Sequence[float], candidate: Sequence[float], *, share: bool = False) -> Paired:
+def paired(
+    baseline: Sequence[float], candidate: Sequence[float], *, share: bool = False, resolution: float | None = None
+) -> Paired:
     """Compare two schedulers over the same seeds.
 
     Args:
         baseline: one value per seed.
         candidate: the values of the same seeds, in the same order.
         share: the values are parts of a whole, 0..1: compared by difference.
+        resolution: the step to which the values are known, in their unit; none: as coarse as they all look.
 
     Raises:
         ValueError: the lengths differ or there is no pair.
@@ -82,7 +101,9 @@ def paired(baseline: Sequence[float], candidate: Sequence[float], *, share: bool
     relative = not share and bool(np.all(base > 0) and np.all(cand > 0))
     effects = cand / base - 1 if relative else cand - base
     low, high = interval(effects)
-    p = _p_value(np.log(cand / base) if relative else effects)
+    step = granularity([*baseline, *candidate]) if resolution is None else resolution
+    rounding = step**2 / 12 * (base**-2 + cand**-2 if relative else 2 + 0 * base)
+    p = _p_value(np.log(cand / base) if relative else effects, float(rounding.mean()))
     return Paired(
         pairs=len(effects),
         relative=relative,
@@ -112,13 +133,25 @@ def interval(sample: NDArray[np.float64]) -> tuple[float, float]:
     return float(min(low, median)), float(max(high, median))
 
 
-def _p_value(sample: NDArray[np.float64]) -> float:
-    """Return the two-sided p of Student's one-sample t; constant samples have no variance to test against."""
-    if len(sample) < 2:
+def granularity(values: Sequence[float]) -> float:
+    """Return the largest power of ten that divides all of the values, as they are written; 0 if all are 0."""
+    exponents = [Decimal(repr(float(value))).normalize().as_tuple().exponent for value in values if value]
+    return float(10.0 ** min(int(exponent) for exponent in exponents)) if exponents else 0.0
+
+
+def _p_value(sample: NDArray[np.float64], least_variance: float) -> float:
+    """Return the two-sided p of Student's one-sample t, never 0.
+
+    Args:
+        sample: log-ratios or differences.
+        least_variance: what the sample's variance is raised to if it is less: that of rounding.
+    """
+    mean, size = np.sort(sample).mean(), len(sample)
+    if size < 2 or mean == 0:
         return 1.0
-    if np.ptp(sample) == 0:
-        return 1.0 if sample[0] == 0 else 0.0
-    return float(stats.ttest_1samp(np.sort(sample), 0.0).pvalue)
+    deviation = math.sqrt(max(np.sort(sample).var(ddof=1), least_variance))
+    p = 2 * stats.t.sf(abs(mean) / (deviation / math.sqrt(size)), size - 1) if deviation else 0.0
+    return max(float(p), _LEAST_P)
 
 
 def without_extremes(values: Sequence[float]) -> float:
@@ -154,7 +187,7 @@ def verdict(result: Paired, corrected_p: float, better: str) -> Verdict:
     """
     shown = (result.low > 0 or result.high < 0) and corrected_p < ALPHA
     if not shown or abs(result.effect) < result.smallest:
-        return Verdict.NO_DIFFERENCE
+        return Verdict.TOO_FEW_SEEDS if result.pairs < FEWEST else Verdict.NO_DIFFERENCE
     return Verdict.BETTER if (result.effect > 0) == (better == "higher") else Verdict.WORSE
 
 

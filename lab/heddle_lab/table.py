@@ -7,17 +7,18 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from heddle_lab import comparison, means, tracing, units
+from heddle_lab import comparison, means, stats, tracing, units
 from heddle_lab.comparison import Row
 from heddle_lab.resultfile import CellResult
 from heddle_lab.stats import Verdict
 
-_STYLE = {Verdict.BETTER: "green", Verdict.WORSE: "red", Verdict.NO_DIFFERENCE: "dim"}
+_STYLE = {Verdict.BETTER: "green", Verdict.WORSE: "red", Verdict.NO_DIFFERENCE: "dim", Verdict.TOO_FEW_SEEDS: "yellow"}
 
 FOOTNOTE = (
     "↑ higher is better, ↓ lower is better. "
     "Median over seeds; difference: median of the paired differences with its 95 % bootstrap interval.\n"
-    "better/worse: the interval excludes zero, Holm-corrected p < 0.05 over the table, and at least 1 %."
+    "better/worse: the interval excludes zero, Holm-corrected p < 0.05 over the table, and at least 1 %.\n"
+    f"too few seeds: not that, and fewer than {stats.FEWEST} pairs, so that hardly anything could be shown."
 )
 
 
@@ -41,7 +42,7 @@ def show(rows: list[Row], cells: list[CellResult], console: Console) -> None:
     """
     for group in comparison.by_place(rows):
         first = group[0]
-        console.print(_table(group, f"{first.machine}, Linux {first.kernel}, {first.result.pairs} paired seeds"))
+        console.print(_table(group, f"{first.machine}, Linux {first.kernel}, {first.pairs}"))
     if summary := means.lines(rows):
         console.print("\n".join([*summary, ""]), highlight=False)
         console.print(means.FOOTNOTE, style="dim", highlight=False)

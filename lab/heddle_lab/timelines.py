@@ -9,7 +9,6 @@ from heddle_lab.errors import HeddleError
 from heddle_lab.measures import drawing, perfetto, switches
 from heddle_lab.resultfile import CellResult
 from heddle_lab.results import Results
-from heddle_lab.stats import Verdict
 from heddle_lab.store import Store
 
 FOLDER = "timelines"
@@ -24,7 +23,7 @@ def telling(rows: list[Row], cells: list[CellResult]) -> list[CellResult]:
 
     Rows with a verdict go first. Only traced cells can be drawn.
     """
-    decided = [row for row in rows if row.result.relative and row.verdict is not Verdict.NO_DIFFERENCE]
+    decided = [row for row in rows if row.result.relative and row.verdict.decided]
     for row in sorted(decided or rows, key=lambda row: -abs(row.result.effect)):
         place = (row.machine, row.kernel, row.workload, row.params, row.seeds[0], "")
         found = [cell for cell in cells if traced_key(cell) and _place(cell) == place]

@@ -14,7 +14,7 @@ import jinja2.meta
 from jinja2.sandbox import SandboxedEnvironment
 from pydantic import Field, model_validator
 
-from heddle_lab import paths, tomlfile
+from heddle_lab import hashing, paths, tomlfile
 from heddle_lab.errors import HeddleError
 from heddle_lab.job import Step
 from heddle_lab.machine import Machine
@@ -77,6 +77,9 @@ class Metric(Model):
     `histograms | percentile(99)` of objects from bucket to count"""
     scale: float = 1.0
     """multiplies the number so that it is in `unit`"""
+    resolution: Annotated[float, Field(gt=0)] | None = None
+    """step to which the number is known, in `unit`, such as 1000 for a time in ns that was printed in whole us; none:
+    the largest power of ten that divides all values of a row"""
     judged: bool | str = True
     """compared between schedulers, always or where an expression over the parameters is true; else only recorded"""
     when: str = "true"
@@ -95,6 +98,15 @@ class Metric(Model):
         except (re.error, jinja2.TemplateError) as error:
             raise ValueError(f"metric '{self.name}': {error}") from error
         return self
+
+    def fingerprint(self) -> str:
+        """Return the hash of how the number is found: results of two ways to find it are not to be compared."""
+        return hashing.of_data(self.model_dump(exclude={"judged", "resolution"}, exclude_defaults=True))
+
+    def about(self) -> dict[str, Any]:
+        """Return what a result says of the metric, for those who compare it."""
+        resolution = {} if self.resolution is None else {"resolution": self.resolution}
+        return {"unit": self.unit, "better": self.better, "sha256": self.fingerprint(), **resolution}
 
     def is_judged(self, params: dict[str, Value]) -> bool:
         """Tell whether schedulers are compared by it.
@@ -172,6 +184,10 @@ class Workload(Model):
             if unknown := sorted(_needs(str(metric.judged)) - self.params.keys()):
                 raise ValueError(f"metric '{metric.name}': judged: no parameter '{', '.join(unknown)}'")
         return self
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Return what of this workload can change a result: all but what it is called and where it is from."""
+        return self.model_dump(exclude={"name", "summary", "source"})
 
     def parameters(self, given: dict[str, Value]) -> dict[str, Value]:
         """Return the values of all parameters: the given ones over the defaults.
