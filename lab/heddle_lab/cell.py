@@ -78,7 +78,7 @@ class Cell(Model):
         """
         layers = image.layer_files(tuple(self.workload.layers))
         return {
-            "machine": self.machine.model_dump(exclude={"name", "summary", "source"}),
+            "machine": self.machine.fingerprint(),
             "cpu": vm.CPU,
             "command_line": vm.command_line(self.kernel, self.machine),
             "kernel": hashing.of_file(self.kernel.bootable()),

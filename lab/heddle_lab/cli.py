@@ -21,6 +21,7 @@ from heddle_lab import (
     experiment,
     files,
     html,
+    identity,
     kernels,
     machine,
     manual,
@@ -51,17 +52,18 @@ from heddle_lab.store import Store
 
 
 def main() -> None:
-    """Run the command line; every expected fault is one line on stderr and exit status 1."""
+    """Run the command line; every expected fault is one line on stderr and exit status 1 (`compare` has its own)."""
     try:
         status = cli.main(prog_name="heddle", standalone_mode=False)
     except click.Abort:
         _die("interrupted", 130)
     except click.ClickException as error:
-        _die(error.format_message())
+        gate = isinstance(error, click.UsageError) and error.ctx and error.ctx.command is compare_runs
+        _die(error.format_message(), compare.USAGE if gate else 1)
     except HeddleError as error:
         if "--debug" in sys.argv:
             raise
-        _die(str(error))
+        _die(str(error), error.status)
     except OSError as error:
         # What no caller expected to fail: a full or unreadable disk, a reader that left.
         if "--debug" in sys.argv:
@@ -240,7 +242,7 @@ def report(folder: Path, into: Path | None, means: bool, rivals: tuple[str, ...]
     """Print the table of DIR/results.json again and write DIR/report.html and DIR/table.md anew."""
     if rivals and not (into and means):
         raise HeddleError("--level-with counts for --means alone; give that and --into PAGE.md, too")
-    cells, about = resultfile.read(folder), resultfile.about(folder)
+    cells, about = _cells(folder), resultfile.about(folder)
     name = folder.resolve().name
     if baseline:
         cells, name = comparison.against(cells, baseline), f"{name} of {baseline}"
@@ -285,7 +287,7 @@ def timeline(
 ) -> None:
     """Draw a traced cell of DIR: a picture for its page, and a file for ui.perfetto.dev."""
     wanted = {"sched": sched, "workload": load, "seed": seed, "machine": machine_name, "kernel": kernel_name}
-    cells = resultfile.read(folder)
+    cells = _cells(folder)
     cell = resultfile.find(cells, wanted, dict(workload.parse_param(text) for text in params))
     start = None if from_ms is None else round(from_ms * 1e6)
     drawn = timelines.write(folder, cell, Store(paths.cells()), start, round(for_ms * 1e6))
@@ -398,15 +400,30 @@ def validate(jobs: int | None, out: Path) -> int:
 @click.argument("before", type=click.Path(path_type=Path), metavar="DIR")
 @click.argument("after", type=click.Path(path_type=Path), metavar="DIR")
 def compare_runs(before: Path, after: Path) -> int:
-    """Compare two runs of the same cells; exit status 1 if the second is worse anywhere or lacks cells."""
-    runs = resultfile.read(before), resultfile.read(after)
-    rows = compare.rows(*runs)
+    """Compare two runs of the same cells: did the second lose?
+
+    Exit status 0: no loss. 1: it is worse somewhere, or lacks cells. 2: no verdict, for want of seeds or because of an
+    error. 3: wrong usage.
+    """
+    try:
+        runs = _cells(before), _cells(after)
+        identity.two_runs(*runs, (str(before), str(after)))
+        rows = compare.rows(*runs)
+    except HeddleError as error:
+        raise HeddleError(str(error), compare.NO_VERDICT) from error
     table.show(rows, [*runs[0], *runs[1]], _console())
-    lost = compare.losses(rows)
-    click.echo(f"{len(lost)} of {len(rows)} rows are worse" if lost else f"none of {len(rows)} rows is worse")
-    if missing := compare.missing(*runs):
-        click.echo(f"heddle: {missing}", err=True)
-    return 1 if lost or missing else 0
+    click.echo(compare.summary(rows))
+    missing, undecided = compare.missing(*runs), compare.undecided(rows)
+    for line in filter(None, (missing, undecided)):
+        click.echo(f"heddle: {line}", err=True)
+    if missing or compare.losses(rows):
+        return compare.LOSS
+    return compare.NO_VERDICT if undecided else 0
+
+
+def _cells(folder: Path) -> list[CellResult]:
+    """Read a folder's cells; one name is one thing in them."""
+    return identity.one_run(resultfile.read(folder), str(folder))
 
 
 def _listing(headings: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
@@ -493,5 +510,9 @@ def write_manual(folder: Path) -> None:
 
 
 def _console() -> Console:
-    """Return stdout; in a pipe the tables are as wide as they need, whatever the terminal is."""
-    return Console() if sys.stdout.isatty() else Console(width=140)
+    """Return stdout; in a pipe or a file the tables are as wide as they need, whatever the terminal is."""
+    return Console() if sys.stdout.isatty() else Console(width=_WIDE)
+
+
+_WIDE = 10_000
+"""columns; more than any row has"""

@@ -4,12 +4,13 @@
 class HeddleError(Exception):
     """A fault the user can mend: one line that names the offender and the mend.
 
-    The command line prints it without a traceback and exits with status 1.
+    The command line prints it without a traceback and exits with `status`.
     """
 
-    def __init__(self, message: str) -> None:
+    def __init__(self, message: str, status: int = 1) -> None:
         """Take the line; what would break it or drive a terminal, in a name that it quotes, is escaped."""
         super().__init__("".join(map(_printable, message)))
+        self.status = status
 
 
 def _printable(character: str) -> str:

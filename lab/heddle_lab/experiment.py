@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from heddle_lab import image, kernels, machine, paths, robust, scheduler, tomlfile, workload
+from heddle_lab import identity, image, kernels, machine, paths, robust, scheduler, tomlfile, workload
 from heddle_lab.cell import Cell
 from heddle_lab.errors import HeddleError
 from heddle_lab.tomlfile import Model
@@ -62,14 +62,14 @@ class Experiment(Model):
             HeddleError: a name is unknown, a file wrong, or a scheduler cannot start in the image.
         """
         with _blaming(origins.get("machines")):
-            boxes = [machine.load(name) for name in self.machines]
+            boxes = identity.once("machine", self.machines, [machine.load(name) for name in self.machines])
         with _blaming(origins.get("kernels")):
-            systems = [kernels.find(name) for name in self.kernels]
+            systems = identity.once("kernel", self.kernels, [kernels.find(name) for name in self.kernels])
         with _blaming(origins.get("schedulers")):
             contestants = [scheduler.parse(text) for text in self.schedulers]
             _refuse_twins([contestant.name for contestant in contestants])
         with _blaming(origins.get("workloads")):
-            points = [(load, load.parameters(params)) for load, params in self._points()]
+            points = self._points()
         for contestant, (load, _) in product(contestants, points):
             contestant.check(tuple(load.layers))
         for load, params in points:
@@ -94,7 +94,13 @@ class Experiment(Model):
         return sorted(cells, key=lambda cell: bool(cell.variant))
 
     def _points(self) -> list[tuple[workload.Workload, dict[str, Value]]]:
-        return [(workload.load(point.name), params) for point in self.workloads for params in point.sweep()]
+        """Return each workload with each set of all its parameters, once."""
+        asked = [point.name for point in self.workloads]
+        loads = [workload.load(name) for name in asked]
+        identity.once("workload", asked, loads)
+        swept = zip(loads, self.workloads, strict=True)
+        points = [(load, load.parameters(params)) for load, point in swept for params in point.sweep()]
+        return [point for number, point in enumerate(points) if point not in points[:number]]
 
 
 @contextmanager

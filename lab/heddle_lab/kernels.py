@@ -32,6 +32,14 @@ class Kernel(Model):
             raise HeddleError(f"{self.config}: CONFIG_HZ is missing: not the configuration of an x86 kernel")
         return int(match[1])
 
+    def fingerprint(self) -> list[str]:
+        """Return the hashes of the image and of its configuration.
+
+        Raises:
+            HeddleError: one of them cannot be read.
+        """
+        return [hashing.of_file(self.image), hashing.of_file(self.config)]
+
     def bootable(self) -> Path:
         """Return the file that QEMU boots: the kernel unpacked if QEMU can enter that, else the image itself.
 

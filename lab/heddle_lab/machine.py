@@ -192,6 +192,10 @@ class Machine(Model):
             raise ValueError("caches.node_ns goes with several nodes, and with nothing else")
         return self
 
+    def fingerprint(self) -> dict[str, Any]:
+        """Return what of this machine can change a result: all but what it is called and where it is from."""
+        return self.model_dump(exclude={"name", "summary", "source"})
+
     @property
     def cpus(self) -> int:
         """Number of logical CPUs."""

@@ -231,7 +231,73 @@ def test_gate_fails_if_cells_are_gone(two_runs: tuple[Path, Path]) -> None:
     assert "heddle: 2 of 20 cells of the first run are missing in the second" in gone.output
     assert "hackbench smp-4 7.3 scx_heddle seed 2" in gone.output
     more = CliRunner().invoke(cli.cli, ["compare", str(after), str(before)], standalone_mode=False)
-    assert more.return_value == 0
+    assert "missing" not in more.output
+    assert more.return_value == 2
+    assert "4 of 8 rows have too few seeds for a verdict: measure with --seeds 5 or more" in more.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "complaint"),
+    [
+        (["{before}", "{before}"], 0, ""),
+        (["{before}", "{slower}"], 1, ""),
+        (["{before}", "/nonexistent"], 2, "/nonexistent: No such file or directory"),
+        (["{before}", "{elsewhere}"], 2, "the two runs share no cell"),
+        (["{before}"], 3, "Missing argument 'DIR'"),
+        (["{before}", "{before}", "--no-such"], 3, "--no-such"),
+    ],
+)
+def test_the_gate_tells_losses_from_errors(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    status: int,
+    complaint: str,
+) -> None:
+    elsewhere = [cell.model_copy(update={"seed": cell.seed + 9}) for cell in cells()]
+    runs = {"before": cells(), "slower": slower(), "elsewhere": elsewhere}
+    for name, run in runs.items():
+        resultfile.write(tmp_path / name, run)
+    words = [word.format(**{name: tmp_path / name for name in runs}) for word in arguments]
+    monkeypatch.setattr("sys.argv", ["heddle", "compare", *words])
+    with pytest.raises(SystemExit) as caught:
+        cli.main()
+    assert caught.value.code == status
+    err = capsys.readouterr().err
+    assert complaint in err
+    assert err.count("\n") == (1 if complaint else 0)
+
+
+def slower() -> list[CellResult]:
+    """Return a run that takes half as much time again, and a little more on each seed."""
+    return [
+        cell.model_copy(
+            update={"metrics": cell.metrics | {"elapsed_ns": cell.metrics["elapsed_ns"] * (1.5 + cell.seed / 1000)}}
+        )
+        for cell in cells()
+    ]
+
+
+def test_one_seed_is_one_pair() -> None:
+    run = [cell for cell in cells() if cell.seed == 1]
+    assert "Linux 7.3, 1 paired seed:" in markdown.render(comparison.schedulers(run), "make it")
+    assert "1 paired seed<" in page(run)[0]
+    assert "too few seeds" in page(run)[0]
+    assert "no difference" not in markdown.render(comparison.schedulers(run), "make it")
+
+
+def test_a_piped_table_is_not_cut(tmp_path: Path) -> None:
+    long = "a-scheduler-with-a-very-long-name-" * 4
+    resultfile.write(tmp_path, cells(schedulers=("eevdf", long, f"another-{long}")))
+    done = CliRunner().invoke(cli.cli, ["report", str(tmp_path)], standalone_mode=False)
+    rows = [line.split() for line in done.output.splitlines() if "elapsed_ns ↓" in line]
+    assert sorted((long in row, f"another-{long}" in row, row[-1]) for row in rows) == [
+        (False, True, "better"),
+        (False, True, "better"),
+        (True, False, "better"),
+        (True, False, "better"),
+    ]
 
 
 @pytest.mark.parametrize(
