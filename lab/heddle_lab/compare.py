@@ -49,8 +49,12 @@ def summary(found: list[Row]) -> str:
 
 
 def undecided(found: list[Row]) -> str:
-    """Return a line on the rows that have too few seeds for a verdict, none if all have enough."""
-    rows = [row for row in found if row.verdict is Verdict.TOO_FEW_SEEDS]
+    """Return a line on the rows that differ and have too few seeds for a verdict, none if there are none.
+
+    Rows whose values are the same in each pair lost nothing, however few they are.
+    """
+    differing = (row for row in found if row.baseline_values != row.candidate_values)
+    rows = [row for row in differing if row.verdict is Verdict.TOO_FEW_SEEDS]
     enough = f"measure with --seeds {stats.FEWEST} or more"
     return f"{len(rows)} of {len(found)} rows have too few seeds for a verdict: {enough}" if rows else ""
 
