@@ -19,6 +19,7 @@ from heddle_lab import (
     comparison,
     doctor,
     experiment,
+    fidelity,
     files,
     html,
     identity,
@@ -352,7 +353,7 @@ def show_profile(
 @click.argument("file", type=click.Path(path_type=Path), metavar="TRACE")
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), metavar="W.toml", help="Default: TRACE.toml.")
 @click.option("--source", default="", metavar="TEXT", help="Which machine, which load: goes into the file.")
-@click.option("--check", "machine_name", metavar="M", help="Replay it on this machine and tell how faithful that is.")
+@click.option("--check", "machine_name", metavar="M", help="Replay it on this machine; fail if it differs.")
 @click.option("--kernel", "kernel_name", default=experiment.DEFAULT_KERNEL, show_default=True, metavar="K")
 def record(file: Path, out: Path | None, source: str, machine_name: str | None, kernel_name: str) -> None:
     """Turn a trace of a real machine into a workload.
@@ -365,15 +366,19 @@ def record(file: Path, out: Path | None, source: str, machine_name: str | None, 
     except OSError as error:
         raise HeddleError(f"{file}: {error.strerror}") from error
     recorded = recording.read(text, str(file))
+    if recorded.unread:
+        what = f"{recorded.unread} lines not understood, first: {recorded.first_unread.strip()!r}"
+        click.echo(f"heddle: {file}: {what}", err=True)
     target = out or file.with_suffix(".toml")
     name = re.sub("[^a-z0-9]+", "-", target.stem.lower()).strip("-") or "recorded"
     files.write_text(target, recording.workload(recorded, name, source or f"recorded: {file.name}"))
-    rows = [(group.name, str(group.tasks), f"{len(group.runs_ns)}", f"{group.woken:.0%}") for group in recorded.groups]
-    _listing(("group", "tasks", "runs", "woken by tasks"), rows)
-    if machine_name:
-        replayed = recording.replay(recorded, target, machine.load(machine_name), kernels.find(kernel_name))
-        _listing(("what", "trace", "replay", "apart"), recording.fidelity(recorded, replayed))
+    _listing(("group", "tasks", "partial lives", "runs", "woken by tasks"), list(map(recorded.row, recorded.groups)))
     click.echo(target)
+    if machine_name:
+        replayed = fidelity.replay(recorded, target, machine.load(machine_name), kernels.find(kernel_name))
+        _listing(("what", "trace", "replay", "apart"), fidelity.table(recorded, replayed))
+        if faults := fidelity.faults(recorded, replayed):
+            raise HeddleError(f"{target}: the replay is not like the trace: {', '.join(faults)}")
 
 
 @cli.command()

@@ -5,31 +5,43 @@ between two sleeps and how long they sleep (quantiles), which part of the sleeps
 wakes tasks of each group. Orders beyond that are not kept: which run follows which, locks, what the work does to
 caches, affinity, cgroups. A wakeup that an interrupt does while a task runs counts as that task's.
 
+A task counts for the time that it lives, from its birth to its death (`lives`). A life that goes through the whole
+trace is played for as long as is wanted; all others are played at the times of the trace. Runs and sleeps that are
+longer than a tenth of the trace are too few for a distribution. Such a run is a life by itself, in a group of tasks
+that never sleep; such a sleep lies between two lives. A thread of the replay plays several lives that do not overlap:
+forks and exits are not played. A task that never sleeps runs for as long as it lives, however much of the CPU it got.
+
 Run lengths become instructions at one a nanosecond: a machine whose CPUs execute 100 in 100 ns runs as long as was
 recorded.
 """
 
 import json
 import re
+from bisect import bisect_left
 from collections import Counter, defaultdict
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
+from itertools import chain
 
 import numpy as np
-from scipy import stats
 
-from heddle_lab import scheduler, tracing, units, vm
-from heddle_lab import workload as workload_files
-from heddle_lab.cell import Cell
+from heddle_lab import lives
 from heddle_lab.errors import HeddleError
-from heddle_lab.kernels import Kernel
-from heddle_lab.machine import Machine
+from heddle_lab.lives import Life
 from heddle_lab.measures import ftrace, perfscript, timeline
 from heddle_lab.measures.events import Events, Ints, Kind
-from heddle_lab.measures.timeline import IDLE, Cause, End, Timeline
+from heddle_lab.measures.timeline import IDLE, Timeline
 
 _POINTS = 41
 """quantiles that are kept of a distribution"""
+
+_FOR_MS = 500
+"""how long a replay lasts in which all tasks live from begin to end"""
+
+_BRIEF = 0.05
+"""part of the load from which on the lives of its tasks matter"""
+
+_PIECE_NS = 1_000_000
+"""of the work of a task that never sleeps: what counts as a run of its replay"""
 
 _NUMBER = re.compile(r"[\d/:._#-]+$")
 
@@ -49,8 +61,17 @@ class Group:
     runs_ns: Ints
     """CPU time between two sleeps, ascending"""
     sleeps_ns: Ints
+    """ascending; none: its tasks never sleep"""
     woken: float
+    """part of the sleeps that other tasks end"""
     wakes: list[float]
+    """wakeups of each group for each run"""
+    lives: list[tuple[int, int]]
+    """when its tasks live, ns since the trace's begin"""
+
+    def parts(self, duration_ns: int) -> int:
+        """Return how many of the lives do not go through the whole trace."""
+        return sum(life != (0, duration_ns) for life in self.lives)
 
 
 @dataclass(frozen=True)
@@ -66,6 +87,16 @@ class Load:
     """to the groups' tasks, a second"""
     wakeups: float
     """of the groups' tasks, a second"""
+    brief: float
+    """part of the runs, or of the CPU time if that is more, of lives that do not go through the whole trace"""
+    unread: int = 0
+    """lines of sched events that were not understood"""
+    first_unread: str = ""
+
+    def row(self, group: Group) -> tuple[str, ...]:
+        """Return what a listing says of a group: name, tasks, partial lives, runs, how it is woken."""
+        how = f"{group.woken:.0%}" if len(group.sleeps_ns) else "never sleep"
+        return group.name, str(group.tasks), str(group.parts(self.duration_ns)), str(len(group.runs_ns)), how
 
     @property
     def runs_ns(self) -> Ints:
@@ -81,19 +112,31 @@ def read(text: str, where: str) -> Load:
         where: the file's name, for errors.
 
     Raises:
-        HeddleError: it has no sched_switch, no wakeups, or no task that runs and sleeps.
+        HeddleError: it has no sched_switch, no wakeups, none that is understood, or no task but the kernel's.
     """
     events = ftrace.parse(perfscript.to_ftrace(text))
-    if not len(events.where(Kind.SWITCH)):
-        raise HeddleError(
-            f"{where}: no sched_switch events: give the text of `perf sched script` or `trace-cmd report`"
-        )
-    if not len(events.where(Kind.WAKING, Kind.WAKEUP, Kind.WAKEUP_NEW)):
-        raise HeddleError(f"{where}: no sched_wakeup events: without them it is not known when a task waits")
+    unread = perfscript.unread(text, events)
+    _refuse_without(events, {"sched_switch": Kind.SWITCH}, unread, where, _GIVE)
+    _refuse_without(events, _WAKEUPS, unread, where, "without them it is not known when a task waits")
     found = of_events(events)
     if not found.groups:
-        raise HeddleError(f"{where}: no task sleeps and runs again: record for longer")
-    return found
+        raise HeddleError(f"{where}: only threads of the kernel run: record while the load runs")
+    return replace(found, unread=len(unread), first_unread=unread[0] if unread else "")
+
+
+_GIVE = "give the text of `perf sched script` or `trace-cmd report`"
+
+_WAKEUPS = {"sched_wakeup": Kind.WAKEUP, "sched_waking": Kind.WAKING, "sched_wakeup_new": Kind.WAKEUP_NEW}
+
+
+def _refuse_without(events: Events, kinds: dict[str, Kind], unread: list[str], where: str, why: str) -> None:
+    """Raise an error if no event of some kinds was understood; says what was there instead."""
+    if len(events.where(*kinds.values())):
+        return
+    lines = [line.strip() for line in unread if any(f"{name}:" in line for name in kinds)]
+    if lines:
+        raise HeddleError(f"{where}: {len(lines)} lines not understood, first: {lines[0]!r}: {_GIVE}")
+    raise HeddleError(f"{where}: no {next(iter(kinds))} events: {why}")
 
 
 def of_events(events: Events, only: list[str] | None = None) -> Load:
@@ -104,37 +147,66 @@ def of_events(events: Events, only: list[str] | None = None) -> Load:
         only: keep the groups of these names alone; none: all but the kernel's threads.
     """
     line = timeline.build(events)
-    runs, sleeps = _runs_and_sleeps(line)
-    names = {pid: _group_name(line.comms.get(pid, "?")) for pid in runs}
-    members: dict[str, list[int]] = defaultdict(list)
-    for pid, name in names.items():
+    members: dict[tuple[str, bool], list[Life]] = defaultdict(list)
+    for life in lives.of(line, events):
+        name = _group_name(line.comms.get(life.pid, "?"))
         if not _KERNEL.match(name) if only is None else name in only:
-            members[name].append(pid)
+            members[name, len(life.sleeps_ns) == 0].append(life)
     order = sorted(members)
-    kept = {pid: order.index(names[pid]) for name in order for pid in members[name]}
-    edges, by_tasks, woken = _wakeups(events, kept)
-    groups = [
-        Group(
-            name=name,
-            tasks=len(members[name]),
-            nice=_nice(line, members[name]),
-            runs_ns=np.sort(np.concatenate([runs[pid] for pid in members[name]])),
-            sleeps_ns=np.sort(np.concatenate([sleeps[pid] for pid in members[name]])),
-            woken=by_tasks[number] / max(woken[number], 1),
-            wakes=[edges[number, other] / sum(len(runs[pid]) for pid in members[name]) for other in range(len(order))],
+    edges, by_tasks, woken = _wakeups(events, line.start_ns, _Place([members[key] for key in order]))
+    groups = []
+    for number, key in enumerate(order):
+        mine = members[key]
+        pids = sorted({life.pid for life in mine})
+        runs = np.sort(np.concatenate([life.runs_ns for life in mine]))
+        groups.append(
+            Group(
+                name=key[0],
+                tasks=len(pids),
+                nice=_nice(line, pids),
+                runs_ns=runs,
+                sleeps_ns=np.sort(np.concatenate([life.sleeps_ns for life in mine])),
+                woken=by_tasks[number] / max(woken[number], 1),
+                wakes=[edges[number, other] / len(runs) for other in range(len(order))],
+                lives=[life.span for life in mine],
+            )
         )
-        for number, name in enumerate(order)
-    ]
     seconds = max(line.duration_ns, 1) / 1e9
-    mine = line.runs.take(np.isin(line.runs.pid, list(kept)))
+    ran = line.runs.take(np.isin(line.runs.pid, [life.pid for some in members.values() for life in some]))
     return Load(
         cpus=line.cpus,
         duration_ns=line.duration_ns,
         groups=groups,
-        utilisation=float((mine.end_ns - mine.start_ns).sum()) / max(line.cpus * line.duration_ns, 1),
-        switches=len(mine) / seconds,
+        utilisation=float((ran.end_ns - ran.start_ns).sum()) / max(line.cpus * line.duration_ns, 1),
+        switches=len(ran) / seconds,
         wakeups=sum(woken.values()) / seconds,
+        brief=_brief([life for some in members.values() for life in some], line.duration_ns),
     )
+
+
+def _brief(all_lives: list[Life], duration_ns: int) -> float:
+    """Return the part of the runs, or of the CPU time, of lives that do not go through the whole trace."""
+    parts = [life for life in all_lives if life.span != (0, duration_ns)]
+    runs, of = (sum(len(life.runs_ns) for life in some) for some in (parts, all_lives))
+    spent, of_all = (sum(int(life.runs_ns.sum()) for life in some) for some in (parts, all_lives))
+    return max(runs / max(of, 1), spent / max(of_all, 1))
+
+
+class _Place:
+    """Which group a task belongs to at a time."""
+
+    def __init__(self, groups: list[list[Life]]) -> None:
+        self._lives: dict[int, list[tuple[int, int]]] = defaultdict(list)
+        for number, mine in enumerate(groups):
+            for life in mine:
+                self._lives[life.pid].append((life.end_ns, number))
+        for own in self._lives.values():
+            own.sort()
+
+    def at(self, pid: int, time_ns: int) -> int | None:
+        """Return the group of a task's life at a time since the trace's begin, or of the next one; none: no group."""
+        own = self._lives.get(pid)
+        return own[min(bisect_left(own, (time_ns, 0)), len(own) - 1)][1] if own else None
 
 
 def _group_name(comm: str) -> str:
@@ -148,47 +220,29 @@ def _nice(line: Timeline, pids: list[int]) -> int:
     return level if -20 <= level <= 19 else 0
 
 
-def _runs_and_sleeps(line: Timeline) -> tuple[dict[int, Ints], dict[int, Ints]]:
-    """Return, for each task that slept and ran again, its CPU time between sleeps and the lengths of its sleeps."""
-    tasks = line.tasks()
-    tasks = tasks.take(np.lexsort((tasks.start_ns, tasks.pid)))
-    waits = line.waits.take(line.waits.cause == Cause.WOKEN)
-    woken: dict[int, Ints] = {pid: waits.start_ns[waits.pid == pid] for pid in np.unique(waits.pid).tolist()}
-    runs: dict[int, Ints] = {}
-    sleeps: dict[int, Ints] = {}
-    edges = np.flatnonzero(np.diff(tasks.pid, prepend=-1, append=-1))
-    for first, beyond in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
-        pid = int(tasks.pid[first])
-        length = tasks.end_ns[first:beyond] - tasks.start_ns[first:beyond]
-        blocked = np.flatnonzero(tasks.end[first:beyond] == End.BLOCKED)
-        blocked = blocked[blocked < beyond - first - 1]
-        if not len(blocked):
-            continue
-        spent = np.diff(np.cumsum(length)[blocked], prepend=0)
-        asleep, again = tasks.end_ns[first:beyond][blocked], tasks.start_ns[first:beyond][blocked + 1]
-        times = woken.get(pid, np.empty(0, dtype=np.int64))
-        place = np.searchsorted(times, asleep)
-        # A wakeup at the very instant of the run leaves no wait.
-        wake = np.append(times, np.iinfo(np.int64).max)[place]
-        # CPUs' clocks are not that exactly one: a task may seem to run again before it slept.
-        runs[pid], sleeps[pid] = spent, np.maximum(np.minimum(wake, again) - asleep, 0)
-    return runs, sleeps
+def _wakeups(events: Events, origin: int, place: _Place) -> tuple[Counter[tuple[int, int]], Counter[int], Counter[int]]:
+    """Count wakeups: by waker's and woken's group, of each group by tasks of the groups, of each group by anyone.
 
-
-def _wakeups(events: Events, kept: dict[int, int]) -> tuple[Counter[tuple[int, int]], Counter[int], Counter[int]]:
-    """Count wakeups: by waker's and woken's group, of each group by kept tasks, of each group by anyone."""
+    Args:
+        events: of the trace.
+        origin: its begin.
+        place: the groups.
+    """
     kind = Kind.WAKING if len(events.where(Kind.WAKING)) else Kind.WAKEUP
     edges: Counter[tuple[int, int]] = Counter()
     by_tasks: Counter[int] = Counter()
     woken: Counter[int] = Counter()
     rows = events.where(kind)
-    for waker, pid in zip(events.current[rows].tolist(), events.pid[rows].tolist(), strict=True):
-        if pid not in kept:
+    columns = (events.time_ns[rows] - origin, events.current[rows], events.pid[rows])
+    for time, waker, pid in zip(*(column.tolist() for column in columns), strict=True):
+        mine = place.at(pid, time)
+        if mine is None:
             continue
-        woken[kept[pid]] += 1
-        if waker != IDLE and waker in kept and waker != pid:
-            edges[kept[waker], kept[pid]] += 1
-            by_tasks[kept[pid]] += 1
+        woken[mine] += 1
+        its = place.at(waker, time) if waker not in (IDLE, pid) else None
+        if its is not None:
+            edges[its, mine] += 1
+            by_tasks[mine] += 1
     return edges, by_tasks, woken
 
 
@@ -200,25 +254,40 @@ def workload(found: Load, name: str, source: str) -> str:
         name: of the workload.
         source: where the trace is from.
     """
-    model = {
-        "groups": [
-            {
-                "name": group.name,
-                "tasks": group.tasks,
-                "nice": group.nice,
-                "runs_insns": _quantiles(group.runs_ns),
-                "sleeps_ns": _quantiles(group.sleeps_ns),
-                "woken": round(group.woken, 4),
-                "wakes": [round(rate, 4) for rate in group.wakes],
-            }
-            for group in found.groups
-        ]
-    }
+    model = {"length_ns": found.duration_ns, "groups": [_group(group, found) for group in found.groups]}
     text = json.dumps(model, separators=(",", ":"), ensure_ascii=True)
     tasks = sum(group.tasks for group in found.groups)
     seconds = found.duration_ns / 1e9
     summary = f"{tasks} tasks in {len(found.groups)} groups, recorded for {seconds:.3g} s on {found.cpus} CPUs"
-    return _TEMPLATE.format(name=json.dumps(name), summary=json.dumps(summary), source=json.dumps(source), model=text)
+    # Lives are at times of the trace: where they matter, the whole trace is played.
+    whole_ms = max(1, round(found.duration_ns / 1e6))
+    return _TEMPLATE.format(
+        name=json.dumps(name),
+        summary=json.dumps(summary),
+        source=json.dumps(source),
+        for_ms=whole_ms if found.brief > _BRIEF else _FOR_MS,
+        model=text,
+    )
+
+
+def _group(group: Group, found: Load) -> dict[str, object]:
+    """Return what the file says of a group; lives only if one does not go through the whole trace."""
+    sleeps = len(group.sleeps_ns) > 0
+    pieces = float(np.ceil(group.runs_ns / _PIECE_NS).sum()) or 1.0
+    runs = _quantiles(group.runs_ns) if sleeps else [_PIECE_NS, _PIECE_NS]
+    wakes = [rate if sleeps else rate * len(group.runs_ns) / pieces for rate in group.wakes]
+    dealt = lives.threads(group.lives)
+    return {
+        "name": group.name,
+        "tasks": len(dealt),
+        "nice": group.nice,
+        "runs_insns": runs,
+        "sleeps_ns": _quantiles(group.sleeps_ns) if sleeps else [],
+        "woken": round(group.woken, 4),
+        # Nobody wakes a task that never sleeps.
+        "wakes": [round(rate * bool(len(o.sleeps_ns)), 4) for rate, o in zip(wakes, found.groups, strict=True)],
+        **({"lives_ns": [list(chain(*thread)) for thread in dealt]} if group.parts(found.duration_ns) else {}),
+    }
 
 
 _TEMPLATE = """name = {name}
@@ -226,7 +295,7 @@ summary = {summary}
 source = {source}
 
 [params.for_ms]
-default = 500
+default = {for_ms}
 unit = "ms"
 summary = "how long the load is played"
 
@@ -253,42 +322,3 @@ def _quantiles(ordered: Ints) -> list[int]:
     tail = ordered[ordered >= points[-2]]
     points[-1] = 2 * tail.mean() - points[-2]
     return [int(value) for value in points]
-
-
-def replay(recorded: Load, file: Path, box: Machine, kernel: Kernel) -> Load:
-    """Replay a workload under the kernel's own scheduler, traced, and return what its trace shows.
-
-    Raises:
-        HeddleError: the replay failed, or its trace lacks events.
-    """
-    load = workload_files.load(str(file))
-    cell = Cell(
-        machine=box,
-        kernel=kernel,
-        scheduler=scheduler.parse(scheduler.EEVDF),
-        workload=load,
-        params=load.parameters({}),
-        seed=1,
-        traced=True,
-    )
-    results = vm.run(cell.guest()).check()
-    events = tracing.events_of(results, cell.measured_step)
-    return of_events(events, only=[group.name for group in recorded.groups])
-
-
-def fidelity(recorded: Load, replayed: Load) -> list[tuple[str, str, str, str]]:
-    """Return rows of what is compared, the trace's value, the replay's, and how far they are apart."""
-    distance = float(stats.ks_2samp(recorded.runs_ns, replayed.runs_ns).statistic)
-
-    def row(name: str, before: float, after: float, unit: str) -> tuple[str, str, str, str]:
-        apart = units.percent(after / before - 1) if before else "–"
-        return name, units.quantity(before, unit), units.quantity(after, unit), apart
-
-    before, after = (float(np.median(load.runs_ns)) for load in (recorded, replayed))
-    return [
-        row("utilisation", recorded.utilisation, replayed.utilisation, units.SHARE),
-        row("switches", recorded.switches, replayed.switches, "/s"),
-        row("wakeups", recorded.wakeups, replayed.wakeups, "/s"),
-        row("run length, median", before, after, "ns"),
-        ("run lengths, Kolmogorov-Smirnov distance", "", "", f"{distance:.3f}"),
-    ]

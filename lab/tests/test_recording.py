@@ -1,13 +1,16 @@
 """From the text of a trace to a workload that plays the same."""
 
+import dataclasses
 import json
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
-from heddle_lab import machine, recording, workload
+from heddle_lab import cli, fidelity, kernels, machine, recording, workload
 from heddle_lab.errors import HeddleError
 from heddle_lab.measures import ftrace, perfscript
 
@@ -97,11 +100,11 @@ def test_the_workload_says_what_was_found(tmp_path: Path) -> None:
 
 def test_a_perfect_replay_is_not_apart() -> None:
     found = recording.read(ping_pong(50, "ftrace"), "x")
-    rows = recording.fidelity(found, found)
+    rows = fidelity.table(found, found)
     assert [row[3] for row in rows] == ["±0.0 %"] * 4 + ["0.000"]
     twice = recording.read(ping_pong(50, "ftrace").replace("ping", "song"), "x")
     longer = recording.Load(**{**vars(twice), "switches": twice.switches * 2})
-    assert recording.fidelity(found, longer)[1][3] == "+100.0 %"
+    assert fidelity.table(found, longer)[1][3] == "+100.0 %"
 
 
 def test_real_traces_are_read() -> None:
@@ -120,9 +123,151 @@ def test_real_traces_are_read() -> None:
             "\n".join(line for line in ping_pong(3, "perf").splitlines() if "switch" in line),
             "x: no sched_wakeup events",
         ),
-        (ping_pong(1, "perf"), "x: no task sleeps and runs again"),
+        (
+            ping_pong(3, "perf").replace("ping/1", "kworker").replace("pong:7", "rcu_gp"),
+            "x: only threads of the kernel",
+        ),
+        (ping_pong(3, "perf").replace("==> ", ""), "x: 12 lines not understood, first: 'swapper/0     0 "),
+        (ping_pong(3, "perf").replace(" pid=", " tid="), "x: 6 lines not understood, first: 'swapper/0     0 "),
     ],
 )
 def test_traces_that_do_not_suffice(text: str, complaint: str) -> None:
     with pytest.raises(HeddleError, match=complaint):
         recording.read(text, "x")
+
+
+MS = 1_000_000
+
+Run = tuple[int, int, int, str, int, str]
+"""CPU, begin and end in ns, name, pid, state in which the run ends"""
+
+
+def trace(runs: list[Run], length_ns: int) -> str:
+    """Return the text of a trace in which tasks run at given times; each run begins with a wakeup by a timer.
+
+    Before and after all runs, a thread of the kernel shows the ends of the trace.
+    """
+    ends = [(0, 0, 1000, "kworker/0:1", 9, "S"), (0, length_ns - 1000, length_ns, "kworker/0:1", 9, "S")]
+    lines: list[tuple[int, int, str, int, str, str, int]] = []
+    last = dict.fromkeys((0, 1), (0, "swapper", 0, "R"))
+    for cpu, begin, end, comm, pid, state in sorted([*runs, *ends], key=lambda run: run[1]):
+        before, *left = last[cpu]
+        if before < begin and left[1]:  # the CPU idles between
+            lines.append((before, cpu, *left, "swapper", 0))
+            left = ["swapper", 0, "R"]
+        lines.append((begin, cpu, *left, comm, pid))
+        last[cpu] = (end, comm, pid, state)
+    lines += [(end, cpu, comm, pid, state, "swapper", 0) for cpu, (end, comm, pid, state) in last.items() if pid]
+    text = []
+    for at, cpu, comm, pid, state, other, next_pid in sorted(lines, key=lambda line: line[0]):
+        head = f" {comm}-{pid} [{cpu:03d}] d..2. {at // 10**9}.{at % 10**9 // 1000:06d}: "
+        if next_pid:
+            text.append(f"{head}sched_waking: comm={other} pid={next_pid} prio=120 target_cpu={cpu:03d}")
+        text.append(
+            f"{head}sched_switch: prev_comm={comm} prev_pid={pid} prev_prio=120 prev_state={state} ==> "
+            f"next_comm={other} next_pid={next_pid} next_prio=120"
+        )
+    return "\n".join(text) + "\n"
+
+
+def short_lived(count: int) -> list[Run]:
+    """Threads that live 35 ms: 35 runs of 200 us, one each millisecond; two at a time, one after another."""
+    return [
+        (number % 2, start, start + 200 * US, f"burst/{number}", 100 + number, "X" if turn == 34 else "S")
+        for number in range(count)
+        for turn in range(35)
+        for start in [3000 * MS + number // 2 * 40 * MS + turn * MS]
+    ]
+
+
+def played(found: recording.Load, tmp_path: Path) -> tuple[int, list[dict[str, Any]]]:
+    """Return how long the workload plays, ms, and the groups that it gives to the replay."""
+    path = tmp_path / "w.toml"
+    path.write_text(recording.workload(found, "w", ""))
+    load = workload.load(str(path))
+    step = load.job_steps(load.parameters({}), machine.load("smp-4"), seed=1)[0]
+    assert step.argv is not None
+    assert step.stdin is not None
+    return int(step.argv[3]), json.loads(step.stdin)["groups"]
+
+
+def test_tasks_count_for_the_time_that_they_live(tmp_path: Path) -> None:
+    found = recording.read(trace(short_lived(6), 6800 * MS), "x")
+    [group] = found.groups
+    assert (group.name, group.tasks, group.parts(found.duration_ns)) == ("burst", 6, 6)
+    assert group.lives[0] == (3000 * MS, 3034 * MS + 200 * US)
+    assert found.switches == pytest.approx(6 * 35 / 6.8)
+    assert found.utilisation == pytest.approx(6 * 35 * 0.2 / (2 * 6800), rel=1e-3)
+    for_ms, [mine] = played(found, tmp_path)
+    assert for_ms == 6800
+    # Two threads live all six lives.
+    assert mine["tasks"] == 2
+    assert sorted(mine["lives_ns"]) == [[time for life in group.lives[side::2] for time in life] for side in (0, 1)]
+
+
+def test_a_task_that_sleeps_at_the_ends_of_the_trace_lives_through_it(tmp_path: Path) -> None:
+    daemon = [(0, at * MS, at * MS + 300 * US, "daemon", 7, "S") for at in range(50, 1000, 100)]
+    found = recording.read(trace(daemon, 1000 * MS), "x")
+    assert found.groups[0].lives == [(0, found.duration_ns)]
+    for_ms, [mine] = played(found, tmp_path)
+    assert for_ms == 500
+    assert "lives_ns" not in mine
+
+
+def test_tasks_that_never_sleep_are_kept(tmp_path: Path) -> None:
+    hog = [(1, at * MS, (at + 4) * MS, "hog", 8, "R+") for at in range(0, 996, 4)]
+    daemon = [(0, at * MS, at * MS + 300 * US, "hog", 7, "S") for at in range(50, 1000, 100)]
+    found = recording.read(trace([*hog, *daemon], 1000 * MS), "x")
+    asleep, busy = found.groups
+    assert (asleep.name, asleep.tasks, busy.name, busy.tasks) == ("hog", 1, "hog", 1)
+    assert len(busy.sleeps_ns) == 0
+    assert busy.runs_ns.tolist() == [pytest.approx(1000 * MS, rel=0.01)]
+    assert found.utilisation == pytest.approx((1000 + 10 * 0.3) / 2000, rel=0.01)
+    assert found.row(busy)[-1] == "never sleep"
+    _, groups = played(found, tmp_path)
+    assert [group["sleeps_ns"] == [] for group in groups] == [False, True]
+
+
+def test_what_is_not_understood_is_counted_and_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = ping_pong(20, "perf").splitlines()
+    raw = lines[1].replace("==> ", "")
+    file = tmp_path / "trace.txt"
+    file.write_text("\n".join([raw, *lines, raw, "# sched_switch: a comment", "no event"]))
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(cli.cli, ["record", "trace.txt"], standalone_mode=False)
+    assert done.exception is None
+    assert f"heddle: trace.txt: 2 lines not understood, first: {raw.strip()!r}\n" in done.output
+    file.write_text("\n".join(lines))
+    assert "not understood" not in CliRunner().invoke(cli.cli, ["record", "trace.txt"], standalone_mode=False).output
+
+
+@pytest.mark.parametrize(
+    ("factors", "complaint"),
+    [
+        ({"switches": 1.2, "wakeups": 0.8}, ""),
+        ({"switches": 15.6}, "the replay is not like the trace: switches 2"),
+        ({"utilisation": 3.0}, "utilisation 7."),
+        ({"wakeups": 0.7, "switches": 0.7}, "(−30.0 %; at most 25 %), wakeups 2"),
+    ],
+)
+def test_a_replay_that_is_far_from_its_trace_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, factors: dict[str, float], complaint: str
+) -> None:
+    file = tmp_path / "trace.txt"
+    file.write_text(ping_pong(50, "ftrace"))
+    found = recording.read(file.read_text(), "x")
+    other = dataclasses.replace(found, **{name: getattr(found, name) * by for name, by in factors.items()})
+    monkeypatch.setattr(fidelity, "replay", lambda *_: other)
+    monkeypatch.setattr(kernels, "find", lambda _: None)
+    done = CliRunner().invoke(cli.cli, ["record", str(file), "--check", "smp-4"], standalone_mode=False)
+    assert (done.exception is None) == (not complaint)
+    assert complaint in str(done.exception or "")
+
+
+def test_a_few_switches_more_are_no_fault() -> None:
+    """Threads of hogs hardly switch; those of the replay have to start."""
+    found = recording.read(trace(short_lived(6), 6800 * MS), "x")
+    more = dataclasses.replace(found, switches=found.switches * 5)
+    assert fidelity.faults(found, more) == []
+    many = dataclasses.replace(found, switches=found.switches * 8)
+    assert [fault.split()[0] for fault in fidelity.faults(found, many)] == ["switches"]

@@ -61,6 +61,12 @@ def parse(text: str, cpus: int | None = None) -> Events:
     return events.merge(reader.batches, reader.names.comms(), tuple(reader.masks), cpus)
 
 
+def understands(line: str) -> bool:
+    """Tell whether a line is an event whose fields are known."""
+    match = _LINE.search(line)
+    return bool(match and match[5] in _FIELDS and _FIELDS[match[5]].match(match[6]))
+
+
 class _Reader:
     """Collects columns chunk by chunk."""
 

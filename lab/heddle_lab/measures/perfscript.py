@@ -6,11 +6,15 @@ use, shows the fields of sched events in a short form of its own.
 
 import re
 
+from heddle_lab.measures import ftrace
+from heddle_lab.measures.events import Events, Kind
+
 # comm, pid (perf may add /tid), CPU, flags (perf has none), time, event.
 _HEAD = re.compile(
     r"^\s*(?P<comm>\S.*?)[\s-]\s*(?:\d+/)?(?P<pid>-?\d+)\s+\[(?P<cpu>\d+)\]\s+(?:[^\s:]+\s+)?"
     r"(?P<seconds>\d+)\.(?P<fraction>\d{6,9}):\s+(?:sched:)?(?P<event>sched_\w+):\s*(?P<fields>.*)$"
 )
+_NEEDED = re.compile(r"\bsched_(?:switch|waking|wakeup|wakeup_new):")
 _SWITCH = re.compile(
     r"^(?P<a>.*):(?P<pid>\d+) \[(?P<prio>-?\d+)\] (?P<state>\S+) ==> (?P<b>.*):(?P<next>\d+) \[(?P<nprio>-?\d+)\]"
 )
@@ -21,6 +25,19 @@ def to_ftrace(text: str) -> str:
     """Return the sched events of a text as ftrace would show them; all else is left out."""
     lines = (_HEAD.match(line) for line in text.splitlines())
     return "".join(_line(match) for match in lines if match)
+
+
+def unread(text: str, events: Events) -> list[str]:
+    """Return the lines of switches and wakeups of a text that are not among its events.
+
+    Args:
+        text: as `to_ftrace` takes it.
+        events: what was understood of it.
+    """
+    lines = [line for line in text.splitlines() if _NEEDED.search(line) and not line.startswith("#")]
+    if len(lines) == len(events.where(Kind.SWITCH, Kind.WAKING, Kind.WAKEUP, Kind.WAKEUP_NEW)):
+        return []
+    return [line for line in lines if not ((head := _HEAD.match(line)) and ftrace.understands(_line(head)))]
 
 
 def _line(head: re.Match[str]) -> str:
