@@ -3,7 +3,7 @@
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import Any, Protocol, TypeVar
 
-from heddle_lab import hashing
+from heddle_lab import hashing, resultfile
 from heddle_lab.errors import HeddleError
 from heddle_lab.resultfile import CellResult
 
@@ -64,7 +64,7 @@ def one_run(cells: list[CellResult], where: str) -> list[CellResult]:
     known: dict[Hashable, CellResult] = {}
     for cell in cells:
         other = known.setdefault(_place(cell), cell)
-        if other.provenance["cell"] != cell.provenance["cell"] or other.metrics != cell.metrics:
+        if other.provenance["cell"] != cell.provenance["cell"] or _numbers(other) != _numbers(cell):
             which = f"{cell.workload} {cell.machine} {cell.kernel} {cell.sched} seed {cell.seed}"
             raise HeddleError(f"{where}: two different results of one cell, {which}; keep one of them")
     return list(known.values())
@@ -111,6 +111,11 @@ def _contents(cell: CellResult) -> Iterator[tuple[str, str, Hashable, Any]]:
     for metric, about in cell.provenance["metrics"].items():
         if "sha256" in about:
             yield "workload", cell.workload, f"metric {metric}", about["sha256"]
+
+
+def _numbers(cell: CellResult) -> dict[str, int | float]:
+    """Return the metrics that two runs of a cell have in common."""
+    return {name: value for name, value in cell.metrics.items() if name != resultfile.WALL_METRIC}
 
 
 def _place(cell: CellResult) -> Hashable:

@@ -145,6 +145,8 @@ def test_two_runs_may_differ_in_the_scheduler_but_one_may_not() -> None:
 def test_a_cell_that_is_there_twice_counts_once_unless_it_differs() -> None:
     run = cells()
     assert identity.one_run([*run, *run], "x") == run
+    again = [cell.model_copy(update={"metrics": cell.metrics | {"wall_s": 99.0}}) for cell in run]
+    assert identity.one_run([*run, *again], "x") == run
     slower = run[0].model_copy(update={"metrics": run[0].metrics | {"elapsed_ns": 1}})
     with pytest.raises(HeddleError, match="x: two different results of one cell, hackbench smp-4 "):
         identity.one_run([*run, slower], "x")
