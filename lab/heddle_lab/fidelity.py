@@ -18,8 +18,8 @@ POINTS = 0.10
 RATES = 0.25
 """most that its switches and wakeups a second differ, as a part of the trace's"""
 
-FEW = 100.0
-"""switches or wakeups a second and CPU by which it may always differ: a thousandth of the CPU time at 10 us each"""
+START = 10
+"""switches and wakeups that each thread of the replay may have beyond that, until it has begun"""
 
 
 def replay(recorded: Load, file: Path, box: Machine, kernel: Kernel) -> Load:
@@ -71,7 +71,8 @@ def faults(recorded: Load, replayed: Load) -> list[str]:
         found.append(f"utilisation {before} -> {after} ({difference}; at most {POINTS * 100:.0f})")
     for name in ("switches", "wakeups"):
         was, is_now = float(getattr(recorded, name)), float(getattr(replayed, name))
-        if abs(is_now - was) > max(RATES * was, FEW * recorded.cpus):
+        begun = START * recorded.threads / (replayed.duration_ns / 1e9)
+        if not (1 - RATES) * was <= is_now <= (1 + RATES) * was + begun:
             change = units.percent(is_now / was - 1) if was else "from none"
             texts = units.quantity(was, "/s"), units.quantity(is_now, "/s")
             found.append(f"{name} {texts[0]} -> {texts[1]} ({change}; at most {RATES * 100:.0f} %)")

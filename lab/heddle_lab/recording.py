@@ -99,6 +99,11 @@ class Load:
         return group.name, str(group.tasks), str(group.parts(self.duration_ns)), str(len(group.runs_ns)), how
 
     @property
+    def threads(self) -> int:
+        """How many threads play it."""
+        return sum(len(lives.threads(group.lives)) for group in self.groups)
+
+    @property
     def runs_ns(self) -> Ints:
         """All run lengths."""
         return np.concatenate([group.runs_ns for group in self.groups])
