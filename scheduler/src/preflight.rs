@@ -137,7 +137,7 @@ fn on_machine(
             )),
         },
         Requirement {
-            what: "no isolcpus= of domains",
+            what: "no domains isolated by isolcpus=",
             missing: isolated_at_boot(root).map(|parameter| format!(
                 "booted with {parameter}, beside which the kernel takes no sched_ext scheduler: boot without, and \
                  isolate the CPUs by a cgroup with cpuset.cpus.partition = isolated"

@@ -26,8 +26,9 @@ fn nohz_full(cpus: &str) -> Option<String> {
         return None;
     }
     Some(format!(
-        "nohz_full={cpus}: a task that is alone on such a CPU keeps the tick, as its slices are finite; \
-         with --partial the kernel's own scheduler keeps these tasks, and stops it"
+        "nohz_full={cpus}: slices end by ticks, so a task that is alone on such a CPU keeps the tick \
+         (on Linux 6.18 none has it, and others wait for long); \
+         with --partial the kernel's own scheduler keeps these tasks"
     ))
 }
 
