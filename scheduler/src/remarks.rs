@@ -26,9 +26,9 @@ fn nohz_full(cpus: &str) -> Option<String> {
         return None;
     }
     Some(format!(
-        "nohz_full={cpus}: slices end by ticks, so a task that is alone on such a CPU keeps the tick \
-         (on Linux 6.18 none has it, and others wait for long); \
-         with --partial the kernel's own scheduler keeps these tasks"
+        "nohz_full={cpus}: slices end by ticks, so such a CPU keeps its tick even for a task that is alone \
+         (Linux 6.18 loses it even where tasks wait, which then wait longer); \
+         --partial leaves tasks that do not ask for sched_ext to the kernel's own scheduler"
     ))
 }
 
