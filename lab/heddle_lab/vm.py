@@ -57,6 +57,8 @@ class Guest(Model):
     """image layers beside the base"""
     files: dict[str, tuple[int, bytes]] = Field(default={}, repr=False)
     """more files for the guest: path -> (mode, content)"""
+    boot_parameters: tuple[str, ...] = ()
+    """of the kernel, beside those that every guest has; no cell has any"""
 
 
 def run(
@@ -145,7 +147,7 @@ def _command(guest: Guest, folder: Path, console_device: list[str]) -> list[str]
         *("-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"),
         *("-rtc", "base=2026-01-01,clock=vm", "-seed", str(guest.job.seed)),
         *("-kernel", str(guest.kernel.bootable()), "-initrd", str(folder / _INITRD)),
-        *("-append", command_line(guest.kernel, guest.machine)),
+        *("-append", " ".join((command_line(guest.kernel, guest.machine), *guest.boot_parameters))),
         *console_device,
         *("-device", "isa-serial,chardev=console"),
         *("-device", "virtio-serial-pci,id=ports,ioeventfd=off"),

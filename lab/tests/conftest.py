@@ -39,6 +39,7 @@ class Boot(Protocol):
         seed: of the cell.
         layers: image layers beside the base.
         files: more files for the guest: path -> (mode, content).
+        boot_parameters: of the kernel, beside those that every guest has.
         timeout_ns: of the whole job, virtual time.
         wall_timeout_s: the guest is killed after it.
     """
@@ -54,6 +55,7 @@ class Boot(Protocol):
         seed: int = 1,
         layers: Sequence[str] = (),
         files: Files = NO_FILES,
+        boot_parameters: Sequence[str] = (),
         timeout_ns: int = 180_000_000_000,
         wall_timeout_s: float = vm.WALL_TIMEOUT_S,
     ) -> Results: ...
@@ -72,6 +74,7 @@ class _Boot:
         seed: int = 1,
         layers: Sequence[str] = (),
         files: Files = NO_FILES,
+        boot_parameters: Sequence[str] = (),
         timeout_ns: int = 180_000_000_000,
         wall_timeout_s: float = vm.WALL_TIMEOUT_S,
     ) -> Results:
@@ -84,6 +87,7 @@ class _Boot:
             job=job,
             layers=tuple(layers),
             files={**started.files(), **files},
+            boot_parameters=tuple(boot_parameters),
         )
         return vm.run(guest, wall_timeout_s)
 

@@ -14,6 +14,7 @@ mod output;
 mod preflight;
 mod privileges;
 mod ranks;
+mod remarks;
 mod scheduler;
 mod stats;
 mod topology;

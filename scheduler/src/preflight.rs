@@ -11,6 +11,7 @@ use anyhow::{Result, bail};
 
 use crate::output;
 use crate::privileges;
+use crate::remarks;
 
 const STATE: &str = "/sys/kernel/sched_ext/state";
 const ROOT_OPS: &str = "/sys/kernel/sched_ext/root/ops";
@@ -18,6 +19,12 @@ const BTF: &str = "/sys/kernel/btf/vmlinux";
 /// Where it is absent, scx_utils refuses to load (function_tracer_available()).
 const FTRACE: &str = "/proc/sys/kernel/ftrace_enabled";
 const PROC_CONFIG: &str = "/proc/config.gz";
+/// uname -v
+const VERSION: &str = "/proc/sys/kernel/version";
+const REALTIME: &str = "/sys/kernel/realtime";
+const COMMAND_LINE: &str = "/proc/cmdline";
+/// CPUs without scheduling domains: by isolcpus= and, as some kernels count, by cpusets.
+const ISOLATED: &str = "/sys/devices/system/cpu/isolated";
 
 /// Kernel functions that not every supported kernel has, and what the
 /// scheduler does without them.
@@ -57,7 +64,7 @@ pub fn check() -> Result<()> {
     Ok(())
 }
 
-/// Print each requirement and whether it is met.
+/// Print each requirement and whether it is met, and what is remarkable besides.
 ///
 /// # Errors
 /// One line, if the scheduler cannot be loaded here as things are, or stdout cannot be written.
@@ -72,6 +79,9 @@ pub fn report() -> Result<()> {
         }
         for (function, instead) in absent_functions() {
             writeln!(out, "without  {function}(): {instead}")?;
+        }
+        for remark in remarks::on_machine(Path::new("/")) {
+            writeln!(out, "remark   {remark}")?;
         }
         Ok(())
     })?;
@@ -119,6 +129,20 @@ fn on_machine(
                 "this kernel ({release}) has no sched_ext: boot one of 6.12 or later built with CONFIG_SCHED_CLASS_EXT"
             ),
         ),
+        Requirement {
+            what: "a kernel without PREEMPT_RT",
+            missing: is_realtime(root).then(|| format!(
+                "this kernel ({release}) is built with CONFIG_PREEMPT_RT, and refuses the timers of BPF programs: \
+                 boot one without"
+            )),
+        },
+        Requirement {
+            what: "no domains isolated by isolcpus=",
+            missing: isolated_at_boot(root).map(|parameter| format!(
+                "booted with {parameter}, beside which the kernel takes no sched_ext scheduler: boot without, and \
+                 isolate the CPUs by a cgroup with cpuset.cpus.partition = isolated"
+            )),
+        },
         met(
             "root",
             is_root,
@@ -153,6 +177,46 @@ fn on_machine(
             ),
         ),
     ]
+}
+
+/// Is the kernel under `root` one whose locks are preempted? Its verifier knows no bpf_timer.
+fn is_realtime(root: &Path) -> bool {
+    let version = read(root, VERSION);
+    read(root, REALTIME).trim() == "1"
+        || version.split_whitespace().any(|word| word == "PREEMPT_RT")
+}
+
+/// The boot parameter that has taken CPUs out of the scheduling domains, for good. Those that a cpuset takes out
+/// later are no hindrance, though the kernel lists them in the same file.
+fn isolated_at_boot(root: &Path) -> Option<String> {
+    if read(root, ISOLATED).trim().is_empty() {
+        return None;
+    }
+    let line = read(root, COMMAND_LINE);
+    let mut parameters = line.split_whitespace().take_while(|word| *word != "--");
+    let asked =
+        parameters.find(|word| word.strip_prefix("isolcpus=").is_some_and(isolates_domains))?;
+    Some(asked.escape_debug().to_string())
+}
+
+/// Does `isolcpus=` with this value isolate domains? Flags come before the CPUs, and this one is meant where none of
+/// the three is among them: unknown ones are passed over (Documentation/admin-guide/kernel-parameters.txt).
+fn isolates_domains(value: &str) -> bool {
+    let is_flag = |word: &&str| word.starts_with(|first: char| first.is_ascii_alphabetic());
+    let flags: Vec<&str> = value.split(',').take_while(is_flag).collect();
+    let cpus = value
+        .split(',')
+        .skip(flags.len())
+        .any(|cpus| !cpus.is_empty());
+    let others = flags
+        .iter()
+        .any(|flag| ["nohz", "managed_irq"].contains(flag));
+    cpus && (flags.contains(&"domain") || !others)
+}
+
+/// A file under `root`; one that is not there is empty.
+fn read(root: &Path, path: &str) -> String {
+    fs::read_to_string(root.join(path.trim_start_matches('/'))).unwrap_or_default()
 }
 
 /// The name of the scheduler that runs, if one does. Names are what their authors
@@ -257,6 +321,71 @@ mod tests {
         root.remove(STATE);
         let error = root.error(true);
         assert!(error.contains(RELEASE) && error.contains("CONFIG_SCHED_CLASS_EXT"));
+    }
+
+    #[test]
+    fn a_realtime_kernel_is_named_by_its_version_or_its_file() {
+        let root = Root::new("realtime");
+        root.write(VERSION, "#1 SMP PREEMPT_RT Debian 7.3.4-1\n");
+        let error = root.error(true);
+        assert!(error.contains(RELEASE) && error.contains("CONFIG_PREEMPT_RT"));
+        root.write(VERSION, "#1 SMP PREEMPT_DYNAMIC PREEMPT_RTS\n");
+        assert!(root.missing(true).is_empty());
+        root.write(REALTIME, "1\n");
+        assert_eq!(root.error(true), error);
+    }
+
+    #[test]
+    fn cpus_isolated_at_boot_are_named() {
+        let root = Root::new("isolcpus");
+        root.write(ISOLATED, "2-3\n");
+        root.write(COMMAND_LINE, "quiet isolcpus=nohz,domain,2-3 ro\n");
+        let error = root.error(true);
+        assert!(error.contains("booted with isolcpus=nohz,domain,2-3,"));
+        assert!(error.contains("cpuset.cpus.partition"));
+    }
+
+    #[test]
+    fn cpus_isolated_by_a_cpuset_are_no_hindrance() {
+        let root = Root::new("cpuset");
+        root.write(ISOLATED, "3\n");
+        root.write(COMMAND_LINE, "quiet isolcpus=nohz,3 -- isolcpus=3\n");
+        assert!(root.missing(true).is_empty());
+    }
+
+    #[test]
+    fn cpus_that_are_not_there_are_not_isolated() {
+        let root = Root::new("no-such-cpu");
+        root.write(ISOLATED, "\n");
+        root.write(COMMAND_LINE, "isolcpus=9\n");
+        assert!(root.missing(true).is_empty());
+    }
+
+    #[test]
+    fn the_flags_of_isolcpus_tell_what_is_isolated() {
+        for value in [
+            "3",
+            "0-2,5",
+            "0-20:2/5",
+            "domain,3",
+            "nohz,domain,3",
+            "domain,managed_irq,1,3",
+            "other,3",
+        ] {
+            assert!(isolates_domains(value), "{value}");
+        }
+        for value in [
+            "",
+            "nohz,3",
+            "managed_irq,3",
+            "nohz,managed_irq,3",
+            "other,nohz,3",
+            "domain",
+            "domain,",
+            "N",
+        ] {
+            assert!(!isolates_domains(value), "{value}");
+        }
     }
 
     #[test]

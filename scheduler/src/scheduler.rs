@@ -326,6 +326,16 @@ fn tells(op: &str) -> bool {
     compat::struct_has_field("sched_ext_ops", op).unwrap_or(false)
 }
 
+/// The flag by which a scheduler tells that it keeps cpu.weight: without it the kernel warns that it does not, up to
+/// Linux 6.14. From 6.15 on, which has flags that were not known before, it warns of the flag.
+fn weight_flag() -> u64 {
+    let flag = |name| compat::read_enum("scx_ops_flags", name);
+    match flag("SCX_OPS_BUILTIN_IDLE_PER_NODE") {
+        Ok(_) => 0,
+        Err(_) => flag("SCX_OPS_HAS_CGROUP_WEIGHT").unwrap_or(0),
+    }
+}
+
 /// Is the CPU controller asked for, and possible?
 fn wants_groups(options: &Options) -> Result<bool> {
     match options.cgroup {
@@ -378,7 +388,7 @@ fn set_up_groups(open: &mut OpenBpfSkel<'_>, options: &Options) -> Result<CpuMax
     if flat {
         // Without a slice, a task whose group is throttled is enqueued, even alone.
         ops.flags |= *SCX_OPS_ENQ_LAST;
-        ops.flags |= compat::read_enum("scx_ops_flags", "SCX_OPS_HAS_CGROUP_WEIGHT").unwrap_or(0);
+        ops.flags |= weight_flag();
     } else {
         ops.cgroup_init = ptr::null_mut();
         ops.cgroup_exit = ptr::null_mut();

@@ -1,13 +1,25 @@
 """cpu.max of scx_heddle, seen on a real kernel: what groups use, by the kernel's own accounts."""
 
+import json
 from pathlib import Path
 
 import pytest
 
-from heddle_lab.job import CgroupSet, KillStep, Read, SchedulerStart, SchedulerStop, Sleep, Step, WaitStep
+from heddle_lab import scheduler
+from heddle_lab.job import (
+    CgroupSet,
+    KillStep,
+    Read,
+    SchedulerCommand,
+    SchedulerStart,
+    SchedulerStop,
+    Sleep,
+    Step,
+    WaitStep,
+)
 from heddle_lab.results import Results
 from tests.conftest import Boot, Record
-from tests.vm.counting import counted, counters
+from tests.vm.counting import PROGRAM, counted, counters
 from tests.vm.machines import slow
 from tests.vm.readers import grace_periods, longest_ms, lookups
 from tests.vm.shares import CGROUPS, HEDDLE, MS, usage_usec
@@ -269,3 +281,55 @@ def test_the_counters_of_bandwidth(boot: Boot, tmp_path: Path) -> None:
     assert 9 <= with_quota["nr_throttled"] <= with_quota["nr_periods"]
     assert with_quota["throttled_usec"] == pytest.approx(500_000, rel=0.15)
     assert with_quota["parked"] >= 9
+
+
+HOG = """
+(echo $BASHPID > /sys/fs/cgroup/{group}/cgroup.procs; exec heddle-load spin --threads 1 --for-ms 2000) > /tmp/spin
+cat /sys/fs/cgroup/{group}/cpu.stat
+"""
+
+ASKING = """
+coproc socket {{ socat - UNIX-CONNECT:/var/run/scx/root/stats; }}
+ask() {{ echo '{{"req":"stats","args":{{"target":"group"}}}}' >&${{socket[1]}}; read -r answer <&${{socket[0]}}; }}
+ask
+{hog}
+ask
+stat -c 'inode %i' /sys/fs/cgroup/{group}
+echo "$answer"
+"""
+"""What was counted between two requests: clients are told differences."""
+
+THROTTLED = ("nr_throttled", "throttled_usec")
+
+
+def kernels_account(results: Results, step: str) -> dict[str, int]:
+    """Return what a cpu.stat says of a limit."""
+    lines = (line.split() for line in results.step(step).stdout.splitlines())
+    return {words[0]: int(words[1]) for words in lines if words[0] in ("nr_periods", *THROTTLED)}
+
+
+def test_a_groups_account_is_the_kernels_but_not_in_cpu_stat(
+    boot: Boot, tmp_path: Path, record_property: Record
+) -> None:
+    """A hog of 2 s has 20 of 100 ms, of EEVDF and of scx_heddle: equal within 2 periods and a tenth of the time.
+
+    What cpu.stat shows is a part of the kernel's own scheduler: no program can add to it.
+    """
+    start = SchedulerStart(scheduler=SchedulerCommand(name="heddle", argv=[PROGRAM]))
+    hogs = {group: HOG.format(group=group) for group in ("fair", "heddle")}
+    steps = [
+        *limit("fair", 0.2),
+        *limit("heddle", 0.2),
+        Step(name="fair", argv=["bash", "-c", hogs["fair"]]),
+        Step(name="start", action=start),
+        Step(name="heddle", argv=["bash", "-c", ASKING.format(hog=hogs["heddle"], group="heddle")]),
+    ]
+    machine, files = slow(tmp_path, "cores = 4"), scheduler.parse(HEDDLE).files()
+    results = boot(steps, machine=machine, layers=["socat"], files=files).check()
+    fair = kernels_account(results, "fair")
+    *_, inode, answer = results.step("heddle").stdout.splitlines()
+    heddle = json.loads(answer)["args"]["resp"]["groups"][inode.split()[1]]
+    record_property(f"throttled in 2 s on {boot.kernel}, by EEVDF and by scx_heddle", (fair, heddle))
+    assert heddle["nr_throttled"] == pytest.approx(fair["nr_throttled"], abs=2)
+    assert heddle["throttled_usec"] == pytest.approx(fair["throttled_usec"], rel=0.1)
+    assert {kernels_account(results, "heddle")[name] for name in THROTTLED} == {0}

@@ -258,11 +258,12 @@ def test_nobody_waits_for_a_cpu_that_is_long_in_going(boot: Boot, machine: str, 
 
 def test_a_client_that_never_reads_holds_up_nobody(boot: Boot, machine: str) -> None:
     """Its answers fill the socket; the scheduler and other clients do not wait for it."""
-    flood = """yes '{"req":"stats"}' | socat -u STDIN UNIX-CONNECT:/run/scx/root/stats"""
+    flood = """yes '{"req":"stats"}' | socat -u STDIN UNIX-CONNECT:/var/run/scx/root/stats"""
     results = boot(
         [
             shell("flood", flood, background=True, expect_exit=None),
             sleep(500, "it fills"),
+            Step(name="it is connected", argv=["pgrep", "-x", "socat"]),
             spin("load", "--threads", "6", for_ms=100),
             Step(name="other client", argv=["timeout", "--preserve-status", "1", PROGRAM, "--monitor", "0.2"]),
             Step(name="kill", action=KillStep(step="flood")),
