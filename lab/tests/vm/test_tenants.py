@@ -1,0 +1,82 @@
+"""What one tenant does costs another one nothing, unless they share CPUs."""
+
+from pathlib import Path
+
+import pytest
+
+from heddle_lab.job import CgroupSet, Step
+from tests.conftest import Boot, Record
+from tests.vm.beside import killed, load, pause, under_heddle
+from tests.vm.machines import slow
+
+pytestmark = pytest.mark.vm
+
+TOGGLING_LOSS = 0.02
+
+HOGS_LOSS = 0.01
+
+DELEGATE = """
+cd /sys/fs/cgroup/crowd
+echo +cpu > cgroup.subtree_control
+chown user . cgroup.procs cgroup.subtree_control
+mkdir waiting
+setpriv --reuid user --clear-groups mkdir empty
+"""
+
+
+def test_a_delegated_user_slows_nobody_else(boot: Boot, tmp_path: Path, record_property: Record) -> None:
+    """Kind: each change of the weight of an empty group has all CPUs walk the tasks that wait in another group."""
+    weight = [
+        Step(name=f"{group} weight", action=CgroupSet(cgroup=group, file="cpu.weight", value="100"))
+        for group in ("crowd", "tenant")
+    ]
+    delegate = Step(name="delegate", argv=["bash", "-ec", DELEGATE])
+    crowd = load("crowd", "spin", "--threads", 200, "--for-ms", 60_000, cgroup="crowd/waiting", background=True)
+    toggle = load(
+        "toggle",
+        "toggle",
+        "--file",
+        "/sys/fs/cgroup/crowd/empty/cpu.weight",
+        "--values",
+        "1,10000",
+        "--hz",
+        100,
+        "--for-ms",
+        60_000,
+        uid=1000,
+        background=True,
+    )
+    pair = load("pair", "pingpong", "--count", 6_000, "--work-insns", 2_000, cgroup="tenant")
+    parts = {
+        "alone": [*weight, delegate, crowd, pause("settle", 500), pair],
+        "beside": [toggle, pause("settle", 50), pair, *killed(toggle)],
+    }
+    said = under_heddle(boot, parts, slow(tmp_path, "cores = 4", 100))
+    alone, beside = (said[name].report("pair")["throughput"] for name in parts)
+    record_property(f"round trips a second without and beside toggled weights on {boot.kernel}", (alone, beside))
+    assert beside >= (1 - TOGGLING_LOSS) * alone
+
+
+HOGS = (40, 400)
+
+
+def test_hogs_confined_to_a_node_cost_the_other_node_nothing(
+    boot: Boot, tmp_path: Path, record_property: Record
+) -> None:
+    """Kind: CPUs that become idle look over and over through the queues of tasks that may not run there."""
+    confine = [
+        Step(name=f"{group} {cpus}", action=CgroupSet(cgroup=group, file="cpuset.cpus", value=cpus))
+        for group, cpus in (("hogs", "0-3"), ("pairs", "4-7"))
+    ]
+    pairs = load(
+        "pairs", "pingpong", "--pairs", 2, "--count", 3_000, "--work-insns", 4_000, "--idle-us", 20, cgroup="pairs"
+    )
+    parts = {"0": [*confine, pause("settle", 100), pairs]}
+    for number in HOGS:
+        hogs = load("hogs", "spin", "--threads", number, "--for-ms", 60_000, cgroup="hogs", background=True)
+        parts[str(number)] = [hogs, pause("settle", 300), pairs, *killed(hogs)]
+    machine = slow(tmp_path, "sockets = 2, cores = 4, distances = [[10, 21], [21, 10]]", 100)
+    said = under_heddle(boot, parts, machine)
+    alone, *beside = (said[name].report("pairs")["throughput"] for name in parts)
+    record_property(f"round trips a second beside 0, {HOGS} hogs of the other node on {boot.kernel}", (alone, *beside))
+    assert min(beside) >= (1 - HOGS_LOSS) * alone
