@@ -24,7 +24,7 @@ setpriv --reuid user --clear-groups mkdir empty
 """
 
 
-def test_a_delegated_user_slows_nobody_else(boot: Boot, tmp_path: Path, record_property: Record) -> None:
+def test_a_delegated_user_slows_nobody_else(boot: Boot, record_property: Record) -> None:
     """Kind: each change of the weight of an empty group has all CPUs walk the tasks that wait in another group."""
     weight = [
         Step(name=f"{group} weight", action=CgroupSet(cgroup=group, file="cpu.weight", value="100"))
@@ -32,26 +32,14 @@ def test_a_delegated_user_slows_nobody_else(boot: Boot, tmp_path: Path, record_p
     ]
     delegate = Step(name="delegate", argv=["bash", "-ec", DELEGATE])
     crowd = load("crowd", "spin", "--threads", 200, "--for-ms", 60_000, cgroup="crowd/waiting", background=True)
-    toggle = load(
-        "toggle",
-        "toggle",
-        "--file",
-        "/sys/fs/cgroup/crowd/empty/cpu.weight",
-        "--values",
-        "1,10000",
-        "--hz",
-        100,
-        "--for-ms",
-        60_000,
-        uid=1000,
-        background=True,
-    )
-    pair = load("pair", "pingpong", "--count", 6_000, "--work-insns", 2_000, cgroup="tenant")
+    argv = ["toggle", "--file", "/sys/fs/cgroup/crowd/empty/cpu.weight", "--values", "1,10000", "--hz", 100]
+    toggle = load("toggle", *argv, "--for-ms", 60_000, uid=1000, background=True)
+    pair = load("pair", "pingpong", "--count", 8_000, "--work-insns", 2_000, cgroup="tenant")
     parts = {
-        "alone": [*weight, delegate, crowd, pause("settle", 500), pair],
+        "alone": [*weight, delegate, crowd, pause("settle", 200), pair],
         "beside": [toggle, pause("settle", 50), pair, *killed(toggle)],
     }
-    said = under_heddle(boot, parts, slow(tmp_path, "cores = 4", 100))
+    said = under_heddle(boot, parts, "smp-4")
     alone, beside = (said[name].report("pair")["throughput"] for name in parts)
     record_property(f"round trips a second without and beside toggled weights on {boot.kernel}", (alone, beside))
     assert beside >= (1 - TOGGLING_LOSS) * alone
