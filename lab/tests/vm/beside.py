@@ -13,13 +13,15 @@ HEDDLE = "scx_heddle"
 STATE = "/sys/kernel/sched_ext/state"
 MS = 1_000_000
 
+HOUR_NS = 3_600_000 * MS
+
 TICK_NS = 4 * MS
 """the kernels have HZ=250"""
 
 
 def load(name: str, *arguments: object, **fields: Any) -> Step:
-    """A step of heddle-load."""
-    return Step(name=name, argv=["heddle-load", *map(str, arguments)], **fields)
+    """A step of heddle-load; in the background it may last as long as the test."""
+    return Step(name=name, argv=["heddle-load", *map(str, arguments)], timeout_ns=HOUR_NS, **fields)
 
 
 def pause(name: str, ms: int) -> Step:
