@@ -186,8 +186,12 @@ def test_parked_tasks_on_cpus_taken_for_longer_than_the_watchdog_waits(
     boot: Boot, tmp_path: Path, runtime_us: str
 ) -> None:
     """Kind: as above; a task that cannot leave such a CPU has the scheduler ejected."""
-    hogs = load("hogs", "spin", "--threads", 2, "--for-ms", 3_600_000, cgroup="lim", background=True)
-    taken = real_time("taken", "0,1,2", 14_000, 15_000, 60_000)
-    steps = [throttling(runtime_us), limited("lim", "10000 100000"), hogs, pause("settle", 250), taken, *ends(taken)]
-    parts = {"taken": [*steps, *killed(hogs)]}
+    limits = [limited(f"lim{number}", "10000 100000") for number in range(3)]
+    argv = ["spin", "--threads", 2, "--for-ms", 3_600_000]
+    hogs = [load(f"hogs {number}", *argv, cgroup=f"lim{number}", background=True) for number in range(3)]
+    # Not at the same moment of a period each time.
+    taken = real_time("taken", "0,1,2", 14_000, 15_037, 60_000)
+    parts = {
+        "taken": [throttling(runtime_us), *limits, *hogs, pause("settle", 250), taken, *ends(taken), *killed(*hogs)]
+    }
     under_heddle(boot, parts, slow(tmp_path, "cores = 4"), timeout_ns=300_000 * MS, wall_timeout_s=3_600)

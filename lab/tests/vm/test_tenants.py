@@ -19,8 +19,8 @@ DELEGATE = """
 cd /sys/fs/cgroup/crowd
 echo +cpu > cgroup.subtree_control
 chown user . cgroup.procs cgroup.subtree_control
-mkdir waiting
-setpriv --reuid user --clear-groups mkdir empty
+mkdir -p waiting
+setpriv --reuid user --clear-groups mkdir -p empty
 """
 
 
