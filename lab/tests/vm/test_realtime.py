@@ -7,7 +7,7 @@ import pytest
 
 from heddle_lab.job import CgroupSet, Step, Write
 from tests.conftest import Boot, Record
-from tests.vm.beside import MS, TICK_NS, Part, ends, killed, load, pause, under_both, under_heddle
+from tests.vm.beside import HOUR_NS, MS, TICK_NS, Part, ends, killed, load, pause, under_both, under_heddle
 from tests.vm.counting import STRESS
 from tests.vm.machines import slow
 
@@ -142,7 +142,6 @@ while :; do
 done
 """
 
-
 ALL = ("quotas", "hotplug")
 
 COMBINATIONS = [ALL[:1], ALL[1:], ALL] if STRESS else [ALL]
@@ -169,11 +168,12 @@ def test_real_time_tasks_quotas_and_hotplug_at_once(boot: Boot, tmp_path: Path, 
     crowd = free() + (under_quotas() if "quotas" in combination else [])
     others = [step for step in crowd if step.background]
     groups = [step for step in crowd if not step.background]
-    others += [
-        real_time(f"taken for {on} ms", "0,1", on, 3 * on, 3_600_000, "--jitter-us", 1_000 * on) for on in (7, 1_700)
-    ]
+    for on_ms in (7, 1_700):
+        jitter = ["--jitter-us", 1_000 * on_ms]
+        others.append(real_time(f"taken for {on_ms} ms", "0,1", on_ms, 3 * on_ms, 3_600_000, *jitter))
     if "hotplug" in combination:
-        others.append(Step(name="hotplug", argv=["bash", "-c", HOTPLUG], background=True))
+        argv = ["bash", "-c", HOTPLUG]
+        others.append(Step(name="hotplug", argv=argv, timeout_ns=HOUR_NS, background=True))
     parts = {"all": [throttling("-1"), *groups, *others, pause("all at once", 1_000 * STRESS_S), *killed(*others)]}
     for_ns = (100 + 2 * STRESS_S) * 1_000 * MS
     under_heddle(boot, parts, slow(tmp_path, "cores = 4", 10), timeout_ns=for_ns, wall_timeout_s=3_600)
