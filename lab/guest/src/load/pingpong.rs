@@ -51,7 +51,9 @@ struct Measured {
     start_ns: u64,
     end_ns: u64,
     trips: Samples,
+    /// Round trips longer than asked for, and how long they took together.
     over: u64,
+    over_ns: i64,
 }
 
 /// Runs the pairs.
@@ -83,7 +85,7 @@ pub fn run(options: &Options) -> Result<Value> {
 
 /// Sends the byte and waits for it.
 fn serve(ends: &mut Ends, options: &Options) -> Result<Measured> {
-    let (mut byte, mut over, mut trips) = ([0], 0, Samples::default());
+    let (mut byte, mut over, mut over_ns, mut trips) = ([0], 0, 0, Samples::default());
     if options.over_us.is_some() {
         trips = Samples::with_room(options.count as usize);
     }
@@ -95,14 +97,17 @@ fn serve(ends: &mut Ends, options: &Options) -> Result<Measured> {
         if let Some(us) = options.over_us {
             let trip_ns = clock::between(sent_ns, clock::now());
             trips.add(trip_ns);
-            over += u64::from(trip_ns > (us * 1000).cast_signed());
+            if trip_ns > (us * 1000).cast_signed() {
+                over += 1;
+                over_ns += trip_ns;
+            }
         }
         compute(options);
         if options.idle_us > 0 {
             clock::sleep_until(clock::now() + options.idle_us * 1000);
         }
     }
-    Ok(Measured { start_ns, end_ns: clock::now(), trips, over })
+    Ok(Measured { start_ns, end_ns: clock::now(), trips, over, over_ns })
 }
 
 /// Sends back what comes.
@@ -114,7 +119,7 @@ fn answer(ends: &mut Ends, options: &Options) -> Result<Measured> {
         compute(options);
         ends.to.write_all(&byte)?;
     }
-    Ok(Measured { start_ns, end_ns: clock::now(), trips: Samples::default(), over: 0 })
+    Ok(Measured { start_ns, end_ns: clock::now(), trips: Samples::default(), over: 0, over_ns: 0 })
 }
 
 fn compute(options: &Options) {
@@ -127,6 +132,7 @@ fn report(options: &Options, threads: Vec<Measured>) -> Value {
     let begin = threads.iter().map(|thread| thread.start_ns).min().unwrap_or(0);
     let end = threads.iter().map(|thread| thread.end_ns).max().unwrap_or(0);
     let over: u64 = threads.iter().map(|thread| thread.over).sum();
+    let over_ns: i64 = threads.iter().map(|thread| thread.over_ns).sum();
     let (elapsed_ns, trips) = (end - begin, u64::from(options.pairs) * options.count);
     let mut round_trips = Samples::default();
     threads.into_iter().for_each(|thread| round_trips.append(thread.trips));
@@ -140,6 +146,7 @@ fn report(options: &Options, threads: Vec<Measured>) -> Value {
     if options.over_us.is_some() {
         report["round_trip_ns"] = json!(round_trips.summary());
         report["over"] = json!(over);
+        report["over_ns"] = json!(over_ns);
     }
     report
 }
