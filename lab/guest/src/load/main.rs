@@ -10,12 +10,14 @@ mod forks;
 mod futex;
 mod groups;
 mod latency;
+mod periodic;
 mod pingpong;
 mod random;
 mod replay;
 mod schbench;
 mod spin;
 mod team;
+mod toggle;
 mod wake;
 mod work;
 mod yields;
@@ -39,9 +41,11 @@ enum Load {
     Schbench(schbench::Options),
     Groups(groups::Options),
     Pingpong(pingpong::Options),
+    Periodic(periodic::Options),
     Wake(wake::Options),
     Forks(forks::Options),
     Yield(yields::Options),
+    Toggle(toggle::Options),
     Replay(replay::Options),
     Adversary(adversary::Options),
     /// Does nothing, successfully: what `forks --exec` executes
@@ -67,9 +71,11 @@ fn run(load: &Load) -> Result<Option<Value>> {
         Load::Schbench(options) => schbench::run(options)?,
         Load::Groups(options) => groups::run(options)?,
         Load::Pingpong(options) => pingpong::run(options)?,
+        Load::Periodic(options) => periodic::run(options)?,
         Load::Wake(options) => wake::run(options)?,
         Load::Forks(options) => forks::run(options)?,
         Load::Yield(options) => yields::run(options)?,
+        Load::Toggle(options) => toggle::run(options)?,
         Load::Replay(options) => replay::run(options)?,
         Load::Adversary(options) => adversary::run(options)?,
         Load::Exit => return Ok(None),

@@ -8,7 +8,11 @@ use clap::{Args, value_parser};
 use heddle_guest::cpulist;
 use serde_json::{Value, json};
 
-use crate::{clock, team};
+use crate::latency::Samples;
+use crate::{clock, team, work};
+
+/// Instructions between two looks at the clock of one that computes first.
+const ITERATION: u64 = 10_000;
 
 /// Pairs of threads send a byte to and fro over pipes (as perf bench sched pipe)
 #[derive(Args)]
@@ -19,6 +23,18 @@ pub struct Options {
     /// Round trips of each pair
     #[arg(long, value_parser = value_parser!(u64).range(1..))]
     count: u64,
+    /// Work of each thread in each round trip, instructions
+    #[arg(long, default_value_t = 0)]
+    work_insns: u64,
+    /// Each thread computes for so long before the first round trip, ms of CLOCK_MONOTONIC
+    #[arg(long, default_value_t = 0)]
+    age_ms: u64,
+    /// The thread of a pair that begins sleeps for so long after each round trip, us
+    #[arg(long, default_value_t = 0)]
+    idle_us: u64,
+    /// Measure each round trip, and count those that take longer, us
+    #[arg(long)]
+    over_us: Option<u64>,
     /// CPUs that the threads may use, such as 0-3,8 [default: all]
     #[arg(long)]
     cpus: Option<String>,
@@ -28,6 +44,16 @@ pub struct Options {
 struct Ends {
     from: PipeReader,
     to: PipeWriter,
+}
+
+/// What one thread measured; the one that answers has no round trips.
+struct Measured {
+    start_ns: u64,
+    end_ns: u64,
+    trips: Samples,
+    /// Round trips longer than asked for, and how long they took together.
+    over: u64,
+    over_ns: i64,
 }
 
 /// Runs the pairs.
@@ -42,35 +68,85 @@ pub fn run(options: &Options) -> Result<Value> {
         ends.push(Mutex::new(Ends { from: back.0, to: there.1 }));
         ends.push(Mutex::new(Ends { from: there.0, to: back.1 }));
     }
-    let prepare = |_| cpus.as_deref().map_or(Ok(()), cpulist::pin);
-    let times = team::run(ends.len(), prepare, |index| {
+    let prepare = |_| {
+        cpus.as_deref().map_or(Ok(()), cpulist::pin)?;
+        let end = clock::now() + options.age_ms * 1_000_000;
+        while clock::now() < end {
+            work::execute(ITERATION);
+        }
+        team::sharpen_timers()
+    };
+    let measured = team::run(ends.len(), prepare, |index| {
         let mut ends = ends[index].lock().expect("one thread each");
-        let start = clock::now();
-        play(&mut ends, index % 2 == 0, options.count)?;
-        Ok((start, clock::now()))
+        if index % 2 == 0 { serve(&mut ends, options) } else { answer(&mut ends, options) }
     })?;
-    let begin = times.iter().map(|(start, _)| *start).min().unwrap_or(0);
-    let end = times.iter().map(|(_, end)| *end).max().unwrap_or(0);
+    Ok(report(options, measured))
+}
+
+/// Sends the byte and waits for it.
+fn serve(ends: &mut Ends, options: &Options) -> Result<Measured> {
+    let (mut byte, mut over, mut over_ns, mut trips) = ([0], 0, 0, Samples::default());
+    if options.over_us.is_some() {
+        trips = Samples::with_room(options.count as usize);
+    }
+    let start_ns = clock::now();
+    for _ in 0..options.count {
+        let sent_ns = options.over_us.map_or(0, |_| clock::now());
+        ends.to.write_all(&byte)?;
+        ends.from.read_exact(&mut byte)?;
+        if let Some(us) = options.over_us {
+            let trip_ns = clock::between(sent_ns, clock::now());
+            trips.add(trip_ns);
+            if trip_ns > (us * 1000).cast_signed() {
+                over += 1;
+                over_ns += trip_ns;
+            }
+        }
+        compute(options);
+        if options.idle_us > 0 {
+            clock::sleep_until(clock::now() + options.idle_us * 1000);
+        }
+    }
+    Ok(Measured { start_ns, end_ns: clock::now(), trips, over, over_ns })
+}
+
+/// Sends back what comes.
+fn answer(ends: &mut Ends, options: &Options) -> Result<Measured> {
+    let mut byte = [0];
+    let start_ns = clock::now();
+    for _ in 0..options.count {
+        ends.from.read_exact(&mut byte)?;
+        compute(options);
+        ends.to.write_all(&byte)?;
+    }
+    Ok(Measured { start_ns, end_ns: clock::now(), trips: Samples::default(), over: 0, over_ns: 0 })
+}
+
+fn compute(options: &Options) {
+    if options.work_insns > 0 {
+        work::execute(options.work_insns);
+    }
+}
+
+fn report(options: &Options, threads: Vec<Measured>) -> Value {
+    let begin = threads.iter().map(|thread| thread.start_ns).min().unwrap_or(0);
+    let end = threads.iter().map(|thread| thread.end_ns).max().unwrap_or(0);
+    let over: u64 = threads.iter().map(|thread| thread.over).sum();
+    let over_ns: i64 = threads.iter().map(|thread| thread.over_ns).sum();
     let (elapsed_ns, trips) = (end - begin, u64::from(options.pairs) * options.count);
-    Ok(json!({
+    let mut round_trips = Samples::default();
+    threads.into_iter().for_each(|thread| round_trips.append(thread.trips));
+    let mut report = json!({
         "pairs": options.pairs,
         "count": options.count,
         "elapsed_ns": elapsed_ns,
         "throughput": trips as f64 * 1e9 / elapsed_ns as f64,
         "one_way_ns": elapsed_ns as f64 / (2 * options.count) as f64,
-    }))
-}
-
-fn play(ends: &mut Ends, serves: bool, count: u64) -> Result<()> {
-    let mut byte = [0];
-    for _ in 0..count {
-        if serves {
-            ends.to.write_all(&byte)?;
-            ends.from.read_exact(&mut byte)?;
-        } else {
-            ends.from.read_exact(&mut byte)?;
-            ends.to.write_all(&byte)?;
-        }
+    });
+    if options.over_us.is_some() {
+        report["round_trip_ns"] = json!(round_trips.summary());
+        report["over"] = json!(over);
+        report["over_ns"] = json!(over_ns);
     }
-    Ok(())
+    report
 }

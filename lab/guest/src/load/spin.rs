@@ -20,7 +20,7 @@ const MS: u64 = 1_000_000;
 /// Instructions between two looks at the clock.
 const ITERATION: u64 = 10_000;
 
-/// Spin on the CPU for a while, and report each thread's CPU time and where it ran
+/// Spin on the CPU for a while, and report each thread's CPU time, where it ran and its longest gap
 #[derive(Args)]
 pub struct Options {
     /// How many threads
@@ -76,6 +76,10 @@ struct Hog {
     preempted: i64,
     /// The CPUs it was seen on.
     cpus: BTreeSet<u32>,
+    /// The longest time between two iterations of a run, or from its begin to its first.
+    longest_gap_ns: u64,
+    /// From the common start to that gap.
+    longest_gap_at_ns: u64,
 }
 
 /// Runs the hogs.
@@ -104,7 +108,7 @@ pub fn run(options: &Options) -> Result<Value> {
         let cpu_before = clock::thread_cpu_time();
         for run in turns.runs(start, first_ns) {
             clock::sleep_until(run.start);
-            spun.spin(run.end);
+            spun.spin(run);
         }
         Ok(Hog {
             nice: nice(index),
@@ -114,6 +118,8 @@ pub fn run(options: &Options) -> Result<Value> {
             iterations: spun.iterations,
             preempted: preemptions()? - before,
             cpus: spun.cpus,
+            longest_gap_ns: spun.gap.end - spun.gap.start,
+            longest_gap_at_ns: spun.gap.start.saturating_sub(start),
         })
     })?;
     Ok(json!({"length_ns": options.for_ms * MS, "threads": hogs}))
@@ -156,12 +162,23 @@ fn preemptions() -> Result<i64> {
 struct Spun {
     iterations: u64,
     cpus: BTreeSet<u32>,
+    /// The longest, when it began and ended.
+    gap: Range<u64>,
 }
 
 impl Spun {
-    fn spin(&mut self, end: u64) {
+    fn spin(&mut self, run: Range<u64>) {
         let mut last = u32::MAX;
-        while clock::now() < end {
+        let mut before = run.start;
+        loop {
+            let now = clock::now();
+            if now.saturating_sub(before) > self.gap.end - self.gap.start {
+                self.gap = before..now;
+            }
+            if now >= run.end {
+                break;
+            }
+            before = now;
             work::execute(ITERATION);
             self.iterations += 1;
             // SAFETY: no arguments; the C library reads the CPU from its rseq area.
