@@ -63,7 +63,8 @@ def _by(keys: Ints) -> Iterator[tuple[int, Ints]]:
     """Yield each value with the indices at which it stands."""
     order = np.argsort(keys, kind="stable")
     values, first = np.unique(keys[order], return_index=True)
-    yield from zip(values.tolist(), np.split(order, first[1:]), strict=True)
+    if len(values):  # of nothing, np.split() makes one part
+        yield from zip(values.tolist(), np.split(order, first[1:]), strict=True)
 
 
 @dataclass(frozen=True)
