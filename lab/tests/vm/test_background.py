@@ -47,11 +47,23 @@ class Hogs:
 HOGS = [Hogs(2, nice=19), Hogs(4, nice=10), Hogs(1, nice=5), Hogs(2, weight=1), Hogs(1, weight=20)]
 
 FOREGROUND = {
-    "timers": ["--tasks", CPUS, "--period-us", 6_000, "--jitter-us", 4_000, "--work-insns", 1_000],
+    "timers": [
+        "--tasks",
+        CPUS,
+        "--period-us",
+        6_000,
+        "--stagger-us",
+        1_500,
+        "--jitter-us",
+        1_000,
+        "--work-insns",
+        1_000,
+    ],
     "audio": ["--stages", 3, "--period-us", 3_000, "--work-insns", 2_500],
     "frames": ["--period-us", 16_667, "--work-insns", 1_000_000],
 }
-"""a stage of the audio takes 10 us and a frame 4 ms at the speed of the machine"""
+"""a stage of the audio takes 10 us and a frame 4 ms at the speed of the machine; timers do not meet one another, since
+which of them share a CPU is chance"""
 
 
 def steps(hogs: Hogs, names: Sequence[str]) -> list[Step]:
