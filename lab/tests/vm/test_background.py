@@ -69,7 +69,7 @@ which of them share a CPU is chance"""
 def steps(hogs: Hogs, names: Sequence[str]) -> list[Step]:
     """Tasks of the foreground at once, beside hogs; where those are a group, they are another."""
     group = None if hogs.weight is None else "front"
-    timing = ["--for-ms", 800]
+    timing = ["--for-ms", 1_600]
     tasks = [load(name, "periodic", *FOREGROUND[name], *timing, cgroup=group, background=True) for name in names]
     background = hogs.steps()
     return [*background, pause("settle", 60), *tasks, *ends(*tasks), *killed(background[-1])]

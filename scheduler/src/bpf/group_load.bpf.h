@@ -104,15 +104,14 @@ static __always_inline void load_end(u32 cpu, u64 load)
 	load_add(cpu, debt_group(load), -debt_weight(load));
 }
 
-/* ops.stopping: @p goes to sleep, last on @cpu. */
+/* ops.stopping: @p, which runq_stop() has marked, goes to sleep, last on @cpu. */
 static __always_inline void load_sleep(u32 cpu, struct task_struct *p)
 {
 	struct cpu_ctx *c = cpu_ctx(cpu);
-	u64 key = p->scx.dsq_vtime, vt = vt_of_key(key), load;
+	u64 vt = vt_of_key(p->scx.dsq_vtime), load;
 
 	if (!cgroup_flat)
 		return;
-	scx_bpf_task_set_dsq_vtime(p, key | KEY_UNCOUNTED);
 	if (c->curr_group <= ROOT_GROUP || !vt_before(c->clock, vt) ||
 	    p->flags & PF_EXITING || c->offline) {
 		load_add(cpu, c->curr_group, -(u64)c->curr_weight);

@@ -174,7 +174,7 @@ void BPF_STRUCT_OPS(heddle_stopping, struct task_struct *p, bool runnable)
 		return;
 	}
 	bandwidth_stop(cpu, p, runnable);
-	runq_stop(cpu, p);
+	runq_stop(cpu, p, runnable);
 	if (runnable)
 		return;
 	burst_sleep(p);

@@ -4,9 +4,9 @@
  *
  * A CPU without work looks for a queue that offers some: in its LLC, then in
  * its node, then anywhere, since no CPU may idle while a task that may run
- * there waits. Looks in vain are bounded. Among the tasks of an LLC it takes those first that the shared
- * wake queue refers to (wakeq.bpf.h). It starts after its own place, so that the
- * CPUs of an LLC do not all go for the same queue.
+ * there waits. Looks in vain are bounded. Among the tasks of an LLC it takes those
+ * first that the shared wake queue refers to (wakeq.bpf.h). It starts after its own
+ * place, so that the CPUs of an LLC do not all go for the same queue.
  *
  * A CPU whose only task has used up a slice looks whether one waits elsewhere
  * that is further behind, and if so the two change places. That is what makes
@@ -315,8 +315,9 @@ static __always_inline bool is_further_behind(u32 cpu, u32 victim, u64 vt)
  * A task has used up its slice, and the next on this CPU, it or the head of the
  * queue, is at @vt. If a task that may run here waits in those of @words and is
  * further behind, take it. Ticks come to all CPUs at once, so that many go for the
- * same queue: those that come too late try the next. Global for the verifier's sake,
- * too.
+ * same queue: those that come too late try the next. They do not look for another task in
+ * the same queue, which would be one that has just had its turn. Global for the verifier's
+ * sake, too.
  */
 __noinline bool exchange_within(u32 cpu, u64 vt, u64 words)
 {
@@ -327,7 +328,7 @@ __noinline bool exchange_within(u32 cpu, u64 vt, u64 words)
 
 		if (victim < 0 || !is_further_behind(cpu, victim, vt))
 			return false;
-		if (pull_from(victim, cpu) == PULL_TAKEN)
+		if (scx_bpf_dsq_move_to_local(victim, 0))
 			return true;
 	}
 	return false;

@@ -35,17 +35,18 @@ static __always_inline void release_after(u32 cpu)
 {
 	if (!is_taken(cpu))
 		return;
-	if (scx_bpf_reenqueue_local_from_anywhere())
-		cpu_ctx(cpu)->taken_at = scx_bpf_now();
+	cpu_ctx(cpu)->taken_at = scx_bpf_now();
+	scx_bpf_reenqueue_local_from_anywhere();
 	timer_arm(TIMER_RESCUE, RESCUE_NS);
 }
 
 /* A CPU that another class took so long ago may be taken again at any moment. */
-#define TAKEN_NS 1000000000ULL
+#define TAKEN_NS 100000000ULL
 
 /*
  * Is a task that is sent to the idle @cpu past its queue in danger of being kept there by
- * another class? Up to 6.18 nothing gets it back if the CPU did not run one of ours before.
+ * another class? Nothing gets it back that arrives after the switch to that class; up to
+ * 6.18 nothing does either if the CPU did not run one of ours before.
  */
 static __always_inline bool may_be_kept(u32 cpu)
 {

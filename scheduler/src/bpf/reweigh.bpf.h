@@ -150,6 +150,36 @@ static __always_inline bool reweigh_one(struct bpf_iter_scx_dsq *it,
 	return true;
 }
 
+/* @p waits on @cpu. Global, as reweighed_vt(), for the verifier's sake. */
+__noinline int note_waiting(const struct task_struct *p __arg_trusted, u32 cpu)
+{
+	struct standing who = standing_of(p);
+
+	runq_note_weight(cpu_ctx(cpu), &who);
+	return 0;
+}
+
+/* How light the lightest is that runs or waits on this CPU, @cpu. */
+__noinline int note_lightest(u32 cpu)
+{
+	struct cpu_ctx *c = cpu_ctx(cpu);
+	struct task_struct *p;
+	u32 looks = 0;
+
+	c->lightest_inv = c->running ? c->curr_inv : 0;
+	bpf_for_each(scx_dsq, p, cpu, 0) {
+		note_waiting(p, cpu);
+		if (++looks == REWEIGH_LOOKS)
+			break;
+	}
+	bpf_for_each(scx_dsq, p, cpu, SCX_DSQ_ITER_REV) {
+		note_waiting(p, cpu);
+		if (++looks >= 2 * REWEIGH_LOOKS)
+			break;
+	}
+	return 0;
+}
+
 /*
  * Bound the lag of the tasks in the queue of this CPU, @cpu, and of the one that runs, by
  * what tasks weigh now. Those that are out of bounds stand at the ends of the queue: so
@@ -161,7 +191,7 @@ __noinline int reweigh_queue(u32 cpu)
 	struct task_struct *p;
 	u32 looks = 0;
 
-	c->lightest_inv = c->running ? c->curr_inv : 0;
+	note_lightest(cpu);
 	c->curr_vt = lag_floor(c->curr_vt, c->clock,
 			       vt_delta(slice_ns, c->curr_inv),
 			       lightest_slice_vt(c));
@@ -172,7 +202,7 @@ __noinline int reweigh_queue(u32 cpu)
 	}
 	bpf_for_each(scx_dsq, p, cpu, SCX_DSQ_ITER_REV) {
 		if (!reweigh_one(BPF_FOR_EACH_ITER, p, cpu) ||
-		    ++looks == 2 * REWEIGH_LOOKS)
+		    ++looks >= 2 * REWEIGH_LOOKS)
 			break;
 	}
 	return 0;

@@ -289,13 +289,15 @@ static __always_inline u64 runq_charge(u32 cpu, const struct cpu_ctx *c,
 	       vt_delta(charged_ns(cpu, curr_ran_ns(c, p)), c->curr_inv);
 }
 
-/* ops.stopping: @p leaves @cpu. */
-static __always_inline void runq_stop(u32 cpu, struct task_struct *p)
+/* ops.stopping: @p leaves @cpu; if it sleeps, the loads of groups count it no more. */
+static __always_inline void runq_stop(u32 cpu, struct task_struct *p,
+				      bool runnable)
 {
 	struct cpu_ctx *c = cpu_ctx(cpu);
 	u64 vt = runq_charge(cpu, c, p);
 
-	scx_bpf_task_set_dsq_vtime(p, vt_key(vt, cpu));
+	scx_bpf_task_set_dsq_vtime(p, vt_key(vt, cpu) |
+					      (runnable ? 0 : KEY_UNCOUNTED));
 	c->running = false;
 	/* Alone, the task is the clock. */
 	if (!c->nr_queued)
