@@ -2,9 +2,9 @@
 /*
  * Release: a task of a higher class, as of real time, takes a CPU.
  *
- * Who ran there, and who was sent there past the queues, stays on the CPU, where the
- * kernel keeps him until the last of the higher class sleeps. So all of them are
- * queued anew, and go on elsewhere.
+ * The task that ran there, and those that were sent there past the queues, stay on the
+ * CPU, where the kernel keeps them until the last of the higher class sleeps. So all of
+ * them are queued anew, and go on elsewhere.
  *
  * From 6.19 on the kernel does that whenever it is asked to; before, only in
  * ops.cpu_release, which it calls in the midst of the switch (and which it has
@@ -40,7 +40,7 @@ static __always_inline void release_after(u32 cpu)
 	timer_arm(TIMER_RESCUE, RESCUE_NS);
 }
 
-/* A CPU that another class took so long ago may be taken again at any moment. */
+/* A CPU that was taken so recently may be taken again at any moment: ten times a second. */
 #define TAKEN_NS 100000000ULL
 
 /*
