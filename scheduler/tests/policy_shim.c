@@ -43,6 +43,8 @@ EXPORT(u64, lag_bound, (u64 vt, u64 clock, u64 slice_vt, u64 lightest_vt),
 EXPORT(u64, lag_credit, (u64 vt, u64 clock, u64 most), (vt, clock, most))
 EXPORT(u64, lag_among, (u64 vt, u64 others, u64 credit), (vt, others, credit))
 EXPORT(u32, burst_place, (u32 pid), (pid))
+EXPORT(void, burst_begin, (struct burst * burst, u32 pid, u64 exec_ns),
+       (burst, pid, exec_ns))
 EXPORT(void, burst_end, (struct burst * burst, u32 pid, u64 exec_ns),
        (burst, pid, exec_ns))
 EXPORT(bool, burst_is_hog,

@@ -28,10 +28,7 @@ static __always_inline bool task_is_hog(const struct task_struct *p,
 /* ops.enable: the place may hold what an earlier task of this thread id did. */
 static __always_inline void burst_init_task(const struct task_struct *p)
 {
-	struct burst *burst = burst_of(p);
-
-	if (burst->pid == p->pid)
-		burst->pid = 0;
+	burst_begin(burst_of(p), p->pid, p->se.sum_exec_runtime);
 }
 
 /* ops.stopping: @p goes to sleep. */

@@ -66,4 +66,22 @@ proptest! {
         let exec = burst.slept_exec_ns + ran;
         prop_assert_eq!(shim_burst_is_hog(&burst, pid, exec, 100_000), ran > 100_000);
     }
+
+    #[test]
+    fn a_task_that_ran_elsewhere_is_judged_by_what_it_does_from_now_on(
+        pid in 1u32.., exec in 1..1u64 << 50, ran in 0..1u64 << 50,
+    ) {
+        let mut burst = after(pid, [BURST_MAX_NS]);
+        shim_burst_begin(&mut burst, pid, exec);
+        prop_assert_eq!(shim_burst_is_hog(&burst, pid, exec + ran, 100_000), ran > 100_000);
+    }
+
+    #[test]
+    fn a_new_task_does_not_inherit_its_place(pid in 1u32..u32::MAX, gran in 1..BURST_MAX_NS) {
+        let mut burst = after(pid, [1]);
+        shim_burst_begin(&mut burst, pid + 1, 0);
+        prop_assert!(!is_hog(&burst, pid, gran));
+        shim_burst_begin(&mut burst, pid, 0);
+        prop_assert!(is_hog(&burst, pid, gran));
+    }
 }

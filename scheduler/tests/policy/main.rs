@@ -82,6 +82,7 @@ mod c {
         pub safe fn shim_lag_credit(vt: u64, clock: u64, most: u64) -> u64;
         pub safe fn shim_lag_among(vt: u64, others: u64, credit: u64) -> u64;
         pub safe fn shim_burst_place(pid: u32) -> u32;
+        pub safe fn shim_burst_begin(burst: &mut Burst, pid: u32, exec_ns: u64);
         pub safe fn shim_burst_end(burst: &mut Burst, pid: u32, exec_ns: u64);
         pub safe fn shim_burst_is_hog(burst: &Burst, pid: u32, exec_ns: u64, gran_ns: u64) -> bool;
         pub safe fn shim_lag_reweigh(vt: u64, clock: u64, before: u64, inv: u64) -> u64;

@@ -6,10 +6,10 @@ use std::os::fd::OwnedFd;
 use std::sync::Mutex;
 
 use anyhow::{Context, Result};
-use clap::{value_parser, Args};
+use clap::{Args, value_parser};
 use heddle_guest::cpulist;
 use nix::unistd::pipe;
-use serde_json::{json, Value};
+use serde_json::{Value, json};
 
 use crate::latency::Samples;
 use crate::random::Random;
@@ -125,11 +125,7 @@ pub fn run(options: &Options) -> Result<Value> {
         let mut ends = ends[index].lock().expect("one thread each");
         let first_ns = begin_ns + (index / stages) as u64 * options.stagger_us * 1000;
         let task = Task { options, cpus: cpus.as_deref().unwrap_or_default() };
-        if ends.from.is_some() {
-            task.follow(&mut ends)
-        } else {
-            task.lead(&mut ends, first_ns, index)
-        }
+        if ends.from.is_some() { task.follow(&mut ends) } else { task.lead(&mut ends, first_ns, index) }
     })?;
     Ok(report(measured))
 }
@@ -247,7 +243,7 @@ fn report(tasks: Vec<Measured>) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use super::{chain, Options};
+    use super::{Options, chain};
     use clap::{Args, Command, FromArgMatches};
 
     fn options(arguments: &[&str]) -> Options {

@@ -36,6 +36,18 @@ static inline u32 burst_place(u32 pid)
 }
 
 /*
+ * Thread @pid comes to us, after @exec_ns of CPU time. Of one that ran elsewhere before,
+ * what it does from now on counts; one that is new has never slept.
+ */
+static inline void burst_begin(struct burst *burst, u32 pid, u64 exec_ns)
+{
+	if (exec_ns)
+		*burst = (struct burst){ .pid = pid, .slept_exec_ns = exec_ns };
+	else if (burst->pid == pid)
+		burst->pid = 0;
+}
+
+/*
  * Thread @pid goes to sleep, @exec_ns of CPU time after it began. Its first burst is
  * all that it has run so far.
  */
