@@ -200,7 +200,10 @@ static __always_inline bool asym_move(struct task_struct *p, u32 cpu, u64 vt,
 	return true;
 }
 
-/* Does @cpu idle, and was claimed for a task that it takes from its queue (placement)? */
+/*
+ * Does @cpu idle, and was claimed for a wakee that it takes from its queue (placement)? It
+ * wakes up for that one, which is not offered to others: they would leave it nothing.
+ */
 static __always_inline bool is_expected(u32 cpu, const struct cpu_ctx *c)
 {
 	return idle_state_of(cpu) == STATE_IDLE && !c->nr_queued &&
@@ -213,7 +216,7 @@ static __always_inline void enqueue_task(struct task_struct *p, u64 enq_flags)
 	u32 cpu = cpu_of_task(p);
 	struct cpu_ctx *c = cpu_ctx(cpu);
 	u32 last_cpu = cpu_of_key(p->scx.dsq_vtime);
-	bool wakeup = enq_flags & SCX_ENQ_WAKEUP, stays = false;
+	bool wakeup = enq_flags & SCX_ENQ_WAKEUP, stays;
 	struct standing who = standing_of(p);
 	u64 vt, now;
 
@@ -237,6 +240,7 @@ static __always_inline void enqueue_task(struct task_struct *p, u64 enq_flags)
 		now = rq_now(cpu);
 		if (enqueue_wakee(p, &who, cpu, c, now, &vt, enq_flags))
 			return;
+		stays = is_expected(cpu, c);
 	} else {
 		vt = waiter_vt(p, &who, cpu, c);
 		if (asym_move(p, cpu, vt, enq_flags))
@@ -249,7 +253,7 @@ static __always_inline void enqueue_task(struct task_struct *p, u64 enq_flags)
 	}
 	if (!stays) {
 		runq_offer(p, cpu);
-		if (!is_expected(cpu, c) && enqueue_idle(p, cpu, vt, enq_flags))
+		if (enqueue_idle(p, cpu, vt, enq_flags))
 			return;
 	}
 	if (!stays && !wakeup &&
@@ -260,8 +264,8 @@ static __always_inline void enqueue_task(struct task_struct *p, u64 enq_flags)
 		return;
 	}
 	runq_insert(p, &who, cpu, c, vt, enq_flags);
-	if (wakeup)
-		wakeq_offer(p, vt_key(vt, cpu), last_cpu, now);
-	else
+	if (!wakeup)
 		relief_note(c, p);
+	else if (!stays)
+		wakeq_offer(p, vt_key(vt, cpu), last_cpu, now);
 }
