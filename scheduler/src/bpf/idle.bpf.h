@@ -18,7 +18,6 @@
  */
 #pragma once
 
-#include "burst.bpf.h"
 #include "heddle.bpf.h"
 #include "topology.bpf.h"
 
