@@ -212,7 +212,7 @@ static __always_inline void global_keep(struct grq *grq, u32 cpu,
 	if (g->curr_left_ns == slice_ns && !cpu_ctx(cpu)->nr_queued &&
 	    (!grq_has_work(grq, cpu) || global_queue_first(cpu, g->curr_key)))
 		g->curr_left_ns = SLICE_SPENT_NS;
-	prev->scx.slice = g->curr_left_ns;
+	scx_bpf_task_set_slice(prev, g->curr_left_ns);
 	count(kept);
 	schedstat_keep();
 }

@@ -18,6 +18,7 @@
  */
 #pragma once
 
+#include "burst.bpf.h"
 #include "heddle.bpf.h"
 #include "topology.bpf.h"
 
