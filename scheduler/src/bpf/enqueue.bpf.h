@@ -201,13 +201,16 @@ static __always_inline bool asym_move(struct task_struct *p, u32 cpu, u64 vt,
 }
 
 /*
- * Does @cpu idle, and was claimed for a wakee that it takes from its queue (placement)? It
- * wakes up for that one, which is not offered to others: they would leave it nothing.
+ * Was @c's CPU claimed for @p, and still idles (placement)? It wakes up for @p, which is
+ * not offered to others: they would leave it nothing.
  */
-static __always_inline bool is_expected(u32 cpu, const struct cpu_ctx *c)
+static __always_inline bool take_expected(const struct task_struct *p,
+					  struct cpu_ctx *c)
 {
-	return idle_state_of(cpu) == STATE_IDLE && !c->nr_queued &&
-	       may_be_kept(cpu);
+	if (c->expected != p->pid)
+		return false;
+	c->expected = 0;
+	return !c->running && !c->nr_queued;
 }
 
 /* ops.enqueue */
@@ -240,7 +243,7 @@ static __always_inline void enqueue_task(struct task_struct *p, u64 enq_flags)
 		now = rq_now(cpu);
 		if (enqueue_wakee(p, &who, cpu, c, now, &vt, enq_flags))
 			return;
-		stays = is_expected(cpu, c);
+		stays = take_expected(p, c);
 	} else {
 		vt = waiter_vt(p, &who, cpu, c);
 		if (asym_move(p, cpu, vt, enq_flags))
@@ -249,7 +252,7 @@ static __always_inline void enqueue_task(struct task_struct *p, u64 enq_flags)
 		 * Put aside for the CPU's own work, it is back sooner than elsewhere: it
 		 * is not offered before the next tick (rescue).
 		 */
-		stays = c->own_work;
+		stays = c->own_work || take_expected(p, c);
 	}
 	if (!stays) {
 		runq_offer(p, cpu);

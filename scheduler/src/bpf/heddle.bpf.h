@@ -41,8 +41,8 @@ struct look {
 /*
  * A CPU and its queue. The queue itself is the DSQ whose id is the CPU's
  * number. Written under the CPU's rq lock only, and read by other CPUs without
- * it, as hints; but @idle, @release and @pull_asked by anyone, and @local_pending and
- * @sync_wakee by a waker for its own CPU too (placement).
+ * it, as hints; but @idle, @expected, @release and @pull_asked by anyone, and
+ * @local_pending and @sync_wakee by a waker for its own CPU too (placement).
  */
 struct cpu_ctx {
 	/* The queue's clock: virtual time of the last task picked, monotonic. */
@@ -87,6 +87,9 @@ struct cpu_ctx {
 
 	/* Whom a task here woke last, if it said that it would sleep next, or 0. */
 	s32 sync_wakee;
+
+	/* The task that this CPU, which idled, was claimed for and takes from its queue. */
+	s32 expected;
 
 	u8 slices_alone; /* slices granted while nobody waited here */
 

@@ -154,8 +154,9 @@ static __always_inline s32 place_wakee(struct task_struct *p, s32 prev_cpu,
 	cpu = idle_for_wakee(p, spread_near(prev_cpu, wake_flags), this_cpu,
 			     wake_flags);
 	if (cpu >= 0 && !is_taken(cpu)) {
-		/* Else the CPU takes @p from its queue. */
-		if (!may_be_kept(cpu))
+		if (may_be_kept(cpu))
+			cpu_ctx(cpu)->expected = p->pid;
+		else
 			place_directly(p, cpu, wake_flags);
 		count_on(this_cpu, idle_direct);
 		asym_count_placement(cpu);
