@@ -122,11 +122,14 @@ static __always_inline bool pool_is_empty(u32 id)
 	return any_quota() && pool->quota && *(volatile s64 *)&pool->left <= 0;
 }
 
-/* Where a task is as its group has used up its quota. */
+/*
+ * Where a task is as its group has used up its quota; by how many debts of the kernel it is
+ * stopped (bandwidth_kernel_debt()).
+ */
 enum whereabouts {
 	AT_USER,
-	AT_KERNEL,
-	AT_READER, /* of RCU: every grace period would wait with it */
+	AT_KERNEL = 1,
+	AT_READER = 2, /* of RCU: every grace period would wait with it */
 };
 
 /* Does the group @id owe so much that it stops its tasks that are @where? */
@@ -313,6 +316,7 @@ static __always_inline bool bandwidth_park(struct task_struct *p, u32 cpu,
 	    !may_park(p, cpu))
 		return false;
 	c->parked = true;
+	c->at_user = 0;
 	scx_bpf_dsq_insert(p, PARK_DSQ + cpu, slice_ns, enq_flags);
 	timer_arm(TIMER_BANDWIDTH, BANDWIDTH_LEAST_NS);
 	count(parked);
@@ -434,6 +438,7 @@ static __always_inline void group_set_bandwidth(struct cgroup *cgrp,
 	pool->period = period;
 	pool->burst = burst;
 	pool->left = quota;
+	pool->forgiven = 0;
 	pool->due = pool_now() + pool->period;
 	*(volatile u64 *)&pool->quota = quota;
 	if (quota) {

@@ -89,16 +89,6 @@ static __always_inline void keep_alone(u32 cpu, struct task_struct *p)
 	load_settle(cpu);
 }
 
-/*
- * Up to 6.18 the kernel asks for a task before each pick, also where another class then has
- * the CPU: what it were given would be kept there. Later kernels ask only if they run it, be
- * it in the name of a deadline server.
- */
-static __always_inline bool dispatch_in_vain(u32 cpu)
-{
-	return !bpf_core_field_exists(struct rq, ext_server) && is_taken(cpu);
-}
-
 /* ops.dispatch: @prev is the task that ran until now, if any. */
 static __always_inline void dispatch_cpu(s32 cpu, struct task_struct *prev)
 {

@@ -189,7 +189,8 @@ static __always_inline bool asym_move(struct task_struct *p, u32 cpu, u64 vt,
 
 	if (to < 0)
 		return false;
-	if (is_tied(p) || !bpf_cpumask_test_cpu(to, p->cpus_ptr)) {
+	if (is_tied(p) || is_taken(to) || may_be_kept(to) ||
+	    !bpf_cpumask_test_cpu(to, p->cpus_ptr)) {
 		kick(to, 0);
 		count(asym_refused);
 		return false;
@@ -210,7 +211,7 @@ static __always_inline bool take_expected(const struct task_struct *p,
 	if (c->expected != p->pid)
 		return false;
 	c->expected = 0;
-	return !c->running && !c->nr_queued;
+	return !c->running && !c->nr_queued && !c->local_pending;
 }
 
 /* ops.enqueue */
@@ -252,7 +253,7 @@ static __always_inline void enqueue_task(struct task_struct *p, u64 enq_flags)
 		 * Put aside for the CPU's own work, it is back sooner than elsewhere: it
 		 * is not offered before the next tick (rescue).
 		 */
-		stays = c->own_work || take_expected(p, c);
+		stays = take_expected(p, c) || c->own_work;
 	}
 	if (!stays) {
 		runq_offer(p, cpu);

@@ -352,6 +352,8 @@ static __always_inline s32 global_place(struct task_struct *p, s32 prev_cpu,
 		return prev_cpu;
 	if (cpu < 0)
 		return global_where_latest(p, grq, prev_cpu, wake_flags);
+	if (is_taken(cpu) || may_be_kept(cpu))
+		return cpu; /* which wakes up for the queue */
 	GRQ_LOCK_STRICT(grq, &hold);
 	left = left_of(node_of(grq, p));
 	GRQ_UNLOCK_STRICT(grq, &hold, task);

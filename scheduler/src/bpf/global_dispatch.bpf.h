@@ -10,6 +10,7 @@
 #include "heddle.bpf.h"
 #include "idle.bpf.h"
 #include "policy/resched.h"
+#include "release.bpf.h"
 #include "runq.bpf.h"
 #include "schedstat.bpf.h"
 
@@ -224,7 +225,7 @@ static __always_inline void global_dispatch(u32 cpu, struct task_struct *prev)
 	struct resched_view view = {};
 	bool stays;
 
-	if (!grq)
+	if (!grq || dispatch_in_vain(cpu))
 		return;
 	global_cpu(cpu)->preempted = false;
 	view.prev_idle = !prev;

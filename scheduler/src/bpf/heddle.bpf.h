@@ -41,8 +41,9 @@ struct look {
 /*
  * A CPU and its queue. The queue itself is the DSQ whose id is the CPU's
  * number. Written under the CPU's rq lock only, and read by other CPUs without
- * it, as hints; but @idle, @expected, @release and @pull_asked by anyone, and
- * @local_pending and @sync_wakee by a waker for its own CPU too (placement).
+ * it, as hints; but @idle, @expected, @release and @pull_asked by anyone,
+ * @local_pending and @sync_wakee by a waker for its own CPU too (placement), and @offline
+ * and @parked by whoever takes the CPU offline (hotplug).
  */
 struct cpu_ctx {
 	/* The queue's clock: virtual time of the last task picked, monotonic. */

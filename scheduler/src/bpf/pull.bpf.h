@@ -63,7 +63,8 @@ __noinline u32 pull_past_head(u32 victim, u32 cpu)
 		if (may_run_on(p, cpu) &&
 		    scx_bpf_dsq_move(BPF_FOR_EACH_ITER, p, SCX_DSQ_LOCAL, 0))
 			return PULL_TAKEN;
-		if (p->nr_cpus_allowed > 1 || ++looks == PULL_LOOKS)
+		looks++;
+		if (p->nr_cpus_allowed > 1 || looks == PULL_LOOKS)
 			found = PULL_LEFT;
 		else if (found == PULL_EMPTY)
 			found = PULL_TIED;

@@ -28,8 +28,7 @@ static __always_inline void release_cpu(u32 cpu)
 }
 
 /*
- * ops.stopping, ops.update_idle: @cpu, this one, switches to a task of a higher class, if
- * it is taken. Of its local queue only the kernel knows what is on it.
+ * ops.stopping, ops.update_idle: @cpu switches to a task of a higher class, if it is taken. Of its local queue only the kernel knows what is on it.
  */
 static __always_inline void release_after(u32 cpu)
 {
@@ -53,6 +52,16 @@ static __always_inline bool may_be_kept(u32 cpu)
 	u64 at = cpu_ctx(cpu)->taken_at;
 
 	return at && vt_before(scx_bpf_now(), at + TAKEN_NS);
+}
+
+/*
+ * Up to 6.18 the kernel asks for a task before each pick, also where another class then has
+ * the CPU: whatever it is given is kept there. Later kernels ask only if they run it, be
+ * it in the name of a deadline server.
+ */
+static __always_inline bool dispatch_in_vain(u32 cpu)
+{
+	return !bpf_core_field_exists(struct rq, ext_server) && is_taken(cpu);
 }
 
 /*

@@ -39,8 +39,9 @@
 /* The CPU whose turn it was last to be looked after. */
 u32 looked_after;
 
-/* The CPU that was found idle beside its queue. */
-u32 stranded_cpu;
+/* The CPU that was found idle beside its queue, or NO_CPU. */
+#define NO_CPU ((u32) - 1)
+u32 stranded_cpu = NO_CPU;
 
 /*
  * ops.update_idle: this CPU has just marked itself idle. A task that was queued after
@@ -126,14 +127,20 @@ static __always_inline void rescue_waiting(u32 cpu)
 		rescue_queue(cpu);
 }
 
-/* May @p, which waits or is parked, go on at once where there is room? */
-static __always_inline bool may_leave(const struct task_struct *p)
+/*
+ * May @p go on at once where there is room? It waits, so it is not to be stopped unless it
+ * owes much; or it is @parked.
+ */
+static __always_inline bool may_leave(const struct task_struct *p, bool parked)
 {
 	return p->nr_cpus_allowed > 1 && !is_migration_disabled(p) &&
-	       !is_stopped(p, false);
+	       !is_stopped(p, !parked);
 }
 
-/* One of those @online that serves us and may run @p, of a few: if one idles, that. */
+/*
+ * One of those @online that serves us and may run @p, of a few: if one idles, that. Not one
+ * where a task waits past the queue: the kernel runs those first, however many they are.
+ */
 static __always_inline s32 refuge_of(const struct task_struct *p,
 				     const struct cpumask *online)
 {
@@ -144,7 +151,8 @@ static __always_inline s32 refuge_of(const struct task_struct *p,
 		u32 cpu = bpf_cpumask_any_and_distribute(p->cpus_ptr, online);
 
 		if (cpu >= scx_bpf_nr_cpu_ids() || is_taken(cpu) ||
-		    cpu_ctx(cpu)->offline)
+		    cpu_ctx(cpu)->offline ||
+		    scx_bpf_dsq_nr_queued(SCX_DSQ_LOCAL_ON | cpu) > 0)
 			continue;
 		refuge = cpu;
 		if (idle_state_of(cpu) == STATE_IDLE)
@@ -159,10 +167,11 @@ struct {
 } evacuated;
 
 /*
- * Move tasks of the queue @dsq_id, whose CPU is taken, to CPUs that serve us. The verifier
- * takes the programs of timers for sleepable: what needs RCU is inline here.
+ * Move tasks of the queue @dsq_id, whose CPU is taken, to CPUs that serve us; they are
+ * @parked there, or wait. The verifier takes the programs of timers for sleepable: what
+ * needs RCU is inline here.
  */
-__noinline int evacuate(u64 dsq_id)
+__noinline int evacuate(u64 dsq_id, bool parked)
 {
 	const struct cpumask *online;
 	struct task_struct *p;
@@ -177,7 +186,7 @@ __noinline int evacuate(u64 dsq_id)
 		if (evacuated.moves == RESCUE_MOVES ||
 		    evacuated.looks++ == RESCUE_LOOKS)
 			break;
-		to = may_leave(p) ? refuge_of(p, online) : -EBUSY;
+		to = may_leave(p, parked) ? refuge_of(p, online) : -EBUSY;
 		if (to < 0)
 			continue;
 		scx_bpf_dsq_move_set_slice(BPF_FOR_EACH_ITER, slice_ns);
@@ -197,9 +206,9 @@ __noinline bool rescue_from(u32 cpu)
 {
 	if (!is_taken(cpu))
 		return false;
-	evacuate(cpu);
+	evacuate(cpu, false);
 	if (cgroup_flat && cpu_ctx(cpu)->parked)
-		evacuate(PARK_DSQ + cpu);
+		evacuate(PARK_DSQ + cpu, true);
 	return true;
 }
 
@@ -228,9 +237,9 @@ static int rescue(void *map, u32 *id, struct timer_slot *slot)
 	timer_runs(slot);
 	bpf_for(cpu, 0, nr_cpus)
 		again |= rescue_from(cpu);
-	cpu = stranded_cpu;
+	cpu = __sync_lock_test_and_set(&stranded_cpu, NO_CPU);
 	bpf_rcu_read_lock();
-	if (is_stranded(cpu)) {
+	if (cpu != NO_CPU && is_stranded(cpu)) {
 		hand_over(cpu);
 		/* Older kernels do not wake it for that. */
 		kick(cpu, 0);

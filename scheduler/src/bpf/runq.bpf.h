@@ -347,10 +347,29 @@ static __always_inline void runq_insert(struct task_struct *p,
 #define HEAVIER_LOOKS 8
 
 /*
- * Move the first task in the queue of @cpu, this one, to the CPU that is much heavier than
- * one of inverse weight @curr_inv, which has had a slice; or than those before it, and due.
- * The light ones may be owed many slices of such a task, which is not to wait for all of
- * them. Global, so that the verifier looks at it once.
+ * Goes @p before those it waits behind, the lightest of which is of inverse weight
+ * @lightest, as it is due; or before the light task that had the slice that is over, of
+ * inverse weight @curr_inv? These may be owed many slices of @p's.
+ */
+static __always_inline bool goes_before_lighter(const struct task_struct *p,
+						const struct cpu_ctx *c,
+						u64 inv, u64 curr_inv,
+						u64 lightest)
+{
+	u64 vt = vt_of_key(p->scx.dsq_vtime);
+
+	if (is_much_lighter(curr_inv, inv) &&
+	    may_lead(vt, c->curr_vt, curr_inv, slice_ns))
+		return true;
+	return is_much_lighter(lightest, inv) &&
+	       !task_is_hog(p, wakeup_granularity_ns) &&
+	       is_due(vt, inv, c->clock, wakeup_granularity_ns);
+}
+
+/*
+ * Move the first task in the queue of @cpu, this one, to the CPU that goes before lighter
+ * ones. @curr_inv: inverse weight of the task whose slice is over, or 0. Global, so that the
+ * verifier looks at it once.
  */
 __noinline bool runq_pick_heavier(u32 cpu, u64 curr_inv)
 {
@@ -364,11 +383,7 @@ __noinline bool runq_pick_heavier(u32 cpu, u64 curr_inv)
 
 		if (looks++ == HEAVIER_LOOKS)
 			break;
-		if ((is_much_lighter(curr_inv, inv) ||
-		     (is_much_lighter(lightest, inv) &&
-		      !task_is_hog(p, wakeup_granularity_ns) &&
-		      is_due(vt_of_key(p->scx.dsq_vtime), inv, c->clock,
-			     wakeup_granularity_ns))) &&
+		if (goes_before_lighter(p, c, inv, curr_inv, lightest) &&
 		    scx_bpf_dsq_move(BPF_FOR_EACH_ITER, p, SCX_DSQ_LOCAL, 0))
 			return true;
 		if (inv > lightest)

@@ -43,6 +43,9 @@ static __always_inline bool came_by_interrupt(const struct task_struct *p)
 
 	if (p != bpf_get_current_task_btf() || !&cpu_current_top_of_stack)
 		return false;
+	/* Its requests' completions run on the way to user mode, and may lock. */
+	if (p->io_uring)
+		return false;
 	top = bpf_this_cpu_ptr(&cpu_current_top_of_stack);
 	bpf_probe_read_kernel(&entered, sizeof(entered),
 			      (void *)(*top -

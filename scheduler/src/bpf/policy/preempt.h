@@ -6,6 +6,7 @@
  */
 #pragma once
 
+#include "lag.h"
 #include "vtime.h"
 
 /* One side of a comparison. */
@@ -48,6 +49,16 @@ static inline bool is_much_lighter(u64 inv, u64 than)
 static inline bool is_due(u64 vt, u64 inv, u64 clock, u64 gran_ns)
 {
 	return vt_before(vt, clock + vt_delta(gran_ns, inv));
+}
+
+/*
+ * Goes one that waits at @vt before a much lighter one, of inverse weight @inv, that has
+ * just had a slice from @light_vt on? Until it leads by as much as the light one may be owed.
+ */
+static inline bool may_lead(u64 vt, u64 light_vt, u64 inv, u64 slice_ns)
+{
+	return vt_before(vt, light_vt + LAG_LIGHTEST_SLICES *
+						vt_delta(slice_ns, inv));
 }
 
 /*
