@@ -97,7 +97,7 @@ static __always_inline void dispatch_cpu(s32 cpu, struct task_struct *prev)
 	if (dispatch_in_vain(cpu))
 		return;
 	bandwidth_release(cpu, c);
-	reweigh_waiting(cpu);
+	reweigh_waiting(cpu, c);
 	relieve(cpu, c);
 	if (prev && (prev->scx.flags & SCX_TASK_QUEUED)) {
 		dispatch_slice_end(cpu, c, prev);

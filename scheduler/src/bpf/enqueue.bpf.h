@@ -60,8 +60,8 @@ static __always_inline bool takes_cpu(const struct task_struct *p, u32 cpu,
 	if (wakeup_preempts(wakee, curr, wakeup_granularity_ns))
 		return !left_to_finish(wakee, curr) ||
 		       !curr_is_ending(p, cpu, c, now);
-	return c->curr_hog &&
-	       wakee_outranks_hog(wakee, curr, c->clock, wakeup_granularity_ns);
+	return wakee_outranks_light(wakee, curr, c->clock,
+				    wakeup_granularity_ns);
 }
 
 /*
@@ -100,10 +100,11 @@ static __always_inline bool enqueue_wakee(struct task_struct *p,
 		return true;
 	}
 	/*
-	 * A pinned task cannot be pulled; first in line, it need not take the
-	 * way through the queue.
+	 * A pinned task cannot be pulled; where it runs next anyway, it need not take the way
+	 * through the queue.
 	 */
-	if (p->nr_cpus_allowed == 1 && !c->nr_queued && !c->local_pending) {
+	if (p->nr_cpus_allowed == 1 && !c->running && !c->nr_queued &&
+	    !c->local_pending) {
 		c->local_pending = true;
 		insert_local(p, SCX_DSQ_LOCAL, cpu, *vt, enq_flags);
 		count(local);

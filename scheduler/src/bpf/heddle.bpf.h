@@ -89,6 +89,8 @@ struct cpu_ctx {
 	/* Whom a task here woke last, if it said that it would sleep next, or 0. */
 	s32 sync_wakee;
 
+	u32 reweighed; /* the reweighing walk in which its queue was looked at (reweigh) */
+
 	/* The task that this CPU, which idled, was claimed for and takes from its queue. */
 	s32 expected;
 

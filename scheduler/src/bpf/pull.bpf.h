@@ -26,8 +26,12 @@
 /* How many queues a CPU tries for an exchange, as others get there first. */
 #define EXCHANGE_TRIES 4
 
-/* How many tasks of a queue are looked at for one that may run elsewhere. */
+/*
+ * How many tasks of a queue are looked at for one that may run elsewhere; and how many by
+ * a tick, and by a CPU that it asks.
+ */
 #define PULL_LOOKS 32
+#define PULL_LOOKS_ASKED 1024
 
 /* How many queues of others' tasks a CPU looks at, in each step outward. */
 #define PULL_MISSES 16
@@ -56,19 +60,21 @@ static __always_inline bool may_run_on(const struct task_struct *p, u32 cpu)
  */
 __noinline u32 pull_past_head(u32 victim, u32 cpu)
 {
-	u32 found = PULL_EMPTY, looks = 0;
+	u32 found = PULL_EMPTY, looks = 0, most = PULL_LOOKS;
 	struct task_struct *p;
 
+	if (cpu_ctx(cpu)->pull_asked)
+		most = PULL_LOOKS_ASKED;
 	bpf_for_each(scx_dsq, p, victim, 0) {
 		if (may_run_on(p, cpu) &&
 		    scx_bpf_dsq_move(BPF_FOR_EACH_ITER, p, SCX_DSQ_LOCAL, 0))
 			return PULL_TAKEN;
 		looks++;
-		if (p->nr_cpus_allowed > 1 || looks == PULL_LOOKS)
+		if (p->nr_cpus_allowed > 1 || looks == most)
 			found = PULL_LEFT;
 		else if (found == PULL_EMPTY)
 			found = PULL_TIED;
-		if (looks == PULL_LOOKS)
+		if (looks == most)
 			break;
 	}
 	return found;

@@ -91,7 +91,7 @@ __noinline int rescue_queue(u32 cpu)
 			count_by(wasted_idle_ns, tick_ns);
 			break;
 		}
-		if (++looks == PULL_LOOKS)
+		if (++looks == PULL_LOOKS_ASKED)
 			break;
 	}
 	return 0;
@@ -127,14 +127,10 @@ static __always_inline void rescue_waiting(u32 cpu)
 		rescue_queue(cpu);
 }
 
-/*
- * May @p go on at once where there is room? It waits, so it is not to be stopped unless it
- * owes much; or it is @parked.
- */
-static __always_inline bool may_leave(const struct task_struct *p, bool parked)
+/* May @p, which waits or is parked, go elsewhere? */
+static __always_inline bool may_move(const struct task_struct *p)
 {
-	return p->nr_cpus_allowed > 1 && !is_migration_disabled(p) &&
-	       !is_stopped(p, !parked);
+	return p->nr_cpus_allowed > 1 && !is_migration_disabled(p);
 }
 
 /*
@@ -159,6 +155,18 @@ static __always_inline s32 refuge_of(const struct task_struct *p,
 			break;
 	}
 	return refuge;
+}
+
+/*
+ * @p, which is parked and whose group may not run yet, is parked on @cpu from now on: where
+ * it is, it would have to leave in the short while in which its group may.
+ */
+static __always_inline void park_elsewhere(struct bpf_iter_scx_dsq *it,
+					   struct task_struct *p, u32 cpu)
+{
+	scx_bpf_dsq_move(it, p, PARK_DSQ + cpu, 0);
+	/* Last: @cpu sets it by what it finds. */
+	cpu_ctx(cpu)->parked = true;
 }
 
 /* The timer's counts: in memory, the verifier need not follow them through the loop. */
@@ -186,9 +194,14 @@ __noinline int evacuate(u64 dsq_id, bool parked)
 		if (evacuated.moves == RESCUE_MOVES ||
 		    evacuated.looks++ == RESCUE_LOOKS)
 			break;
-		to = may_leave(p, parked) ? refuge_of(p, online) : -EBUSY;
+		to = may_move(p) ? refuge_of(p, online) : -EBUSY;
 		if (to < 0)
 			continue;
+		if (is_stopped(p, !parked)) {
+			if (parked)
+				park_elsewhere(BPF_FOR_EACH_ITER, p, to);
+			continue;
+		}
 		scx_bpf_dsq_move_set_slice(BPF_FOR_EACH_ITER, slice_ns);
 		if (scx_bpf_dsq_move(BPF_FOR_EACH_ITER, p,
 				     SCX_DSQ_LOCAL_ON | to, 0))

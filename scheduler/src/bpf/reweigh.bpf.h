@@ -208,9 +208,13 @@ __noinline int reweigh_queue(u32 cpu)
 	return 0;
 }
 
-/* ops.dispatch */
-static __always_inline void reweigh_waiting(u32 cpu)
+/* ops.dispatch: once in each walk, however often a task here sleeps. */
+static __always_inline void reweigh_waiting(u32 cpu, struct cpu_ctx *c)
 {
-	if (cgroup_flat && reweighing_walks)
-		reweigh_queue(cpu);
+	u32 walk = reweighing_walks;
+
+	if (!cgroup_flat || !walk || c->reweighed == walk)
+		return;
+	c->reweighed = walk;
+	reweigh_queue(cpu);
 }

@@ -344,7 +344,7 @@ static __always_inline void runq_insert(struct task_struct *p,
 }
 
 /* How many tasks of a queue are looked at for one that is much heavier than the first. */
-#define HEAVIER_LOOKS 8
+#define HEAVIER_LOOKS 32
 
 /*
  * Goes @p before those it waits behind, the lightest of which is of inverse weight

@@ -62,13 +62,13 @@ static inline bool may_lead(u64 vt, u64 light_vt, u64 inv, u64 slice_ns)
 }
 
 /*
- * Should @wakee take the CPU from @curr, a hog, however much that is owed? What a much
+ * Should @wakee take the CPU from @curr, however much that is owed? What a much
  * lighter task is owed may be many slices of the wakee's, which does not wait for all of
  * them while it is due by the queue's @clock.
  */
-static inline bool wakee_outranks_hog(const struct contender *wakee,
-				      const struct contender *curr, u64 clock,
-				      u64 gran_ns)
+static inline bool wakee_outranks_light(const struct contender *wakee,
+					const struct contender *curr, u64 clock,
+					u64 gran_ns)
 {
 	return !wakee->batch && !wakee->idle &&
 	       is_much_lighter(curr->inv, wakee->inv) &&
