@@ -164,7 +164,8 @@ static __always_inline bool task_exits(const struct task_struct *p)
 
 /*
  * Where there are quotas: has @p to wait until its group may run again? Out of line,
- * as bandwidth_follow(), that who has none need not make room for it, and global.
+ * as bandwidth_follow(), so that tasks without a quota need not make room for it, and
+ * global.
  */
 __noinline bool quota_throttles(const struct task_struct *p __arg_trusted)
 {

@@ -128,8 +128,8 @@ static __always_inline bool yield_task(struct task_struct *from,
  * after pull_newidle() looked is offered by now, as a rule, or its enqueue sees this
  * CPU's idle bit. Between its look at the bits and the offer, and between the offer
  * and the insertion, which is the kernel's after ops.enqueue, lie some 100 ns each:
- * who falls in there waits for rescue_waiting(). One that was queued here, as who is
- * refused a move is, may be offered no more: another CPU, where it may not run, has
+ * a task that falls in there waits for rescue_waiting(). One that was queued here, as
+ * after a refused move, may be offered no more: another CPU, where it may not run, has
  * withdrawn it.
  */
 static __always_inline void recheck_offers(s32 cpu)

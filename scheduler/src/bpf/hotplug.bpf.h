@@ -67,8 +67,8 @@ static __always_inline void hotplug_offline(s32 cpu)
 /*
  * A CPU on its way out. The core calls ops.dispatch no more from when the CPU is
  * inactive, but ops.cpu_offline a grace period of RCU later (sched_cpu_deactivate()
- * in kernel/sched/core.c): more than 11 s were seen. Meanwhile it idles, and who may
- * not run elsewhere is stranded in its queue. No callback tells of it, so each tick
+ * in kernel/sched/core.c): more than 11 s were seen. Meanwhile it idles, and a task
+ * that may not run elsewhere is stranded in its queue. No callback tells of it, so each tick
  * looks after one CPU; one that idles beside its queue, and STRANDED_NS later still,
  * is handed it.
  */

@@ -2,9 +2,9 @@
 /*
  * Release: a task of a higher class, as of real time, takes a CPU.
  *
- * Who ran there, and who was sent there past the queues, stays on the CPU, where the
- * kernel keeps him until the last of the higher class sleeps. So all of them are
- * queued anew, and go on elsewhere.
+ * The task that ran there, and those that were sent there past the queues, stay on the
+ * CPU, where the kernel keeps them until the last of the higher class sleeps. So all of
+ * them are queued anew, and go on elsewhere.
  *
  * From 6.19 on the kernel does that whenever it is asked to; before, only in
  * ops.cpu_release, which it calls in the midst of the switch (and which it has

@@ -133,7 +133,8 @@ __noinline u64 reweighed_vt(const struct task_struct *p __arg_trusted, u32 cpu)
 
 /*
  * Bound the lag of the tasks in the queue of this CPU, @cpu, and of the one that runs,
- * by what tasks weigh now. Who is put back is met no more.
+ * by what tasks weigh now. The walk does not meet again a
+ * task that it has put back.
  */
 __noinline int reweigh_queue(u32 cpu)
 {
