@@ -8,18 +8,17 @@
  * is empty,
  *
  *   - a timer preempts the tasks that run on it;
- *   - a task that is to be queued is parked instead, in a queue of its CPU that
- *     nobody picks from;
- *   - a task that was queued before is parked as soon as it is picked.
+ *   - a task that is preempted in user mode is parked, in a queue of its CPU that nobody
+ *     picks from. In the kernel it may hold a lock that others wait for, so there it runs
+ *     on, until a tick or the timer finds it in user mode (stop.bpf.h);
+ *   - a task whose group owes too much is parked wherever it is.
  *
  * The timer runs while a task with a quota does, a millisecond later at most or
  * when the first pool will be empty. It begins the periods and has the CPUs
  * release what they parked. Released tasks enter the run queue as if they had
  * slept: at their own virtual time within the bounds of a sleeper, not before
- * all others. Kernel threads are never throttled, nor are tasks that exit. One in
- * the midst of an RCU reader, with which every grace period would wait, goes on
- * until it is out of that or its group owes too much: else a few dozen tasks that
- * are allowed a millisecond in each second would make RCU stall.
+ * all others. Kernel threads are never throttled, nor are tasks that exit, nor tasks that
+ * may run only on a CPU that another class has: what they get there is little.
  *
  * Without any quota all of it is a test of one word.
  */
@@ -30,6 +29,7 @@
 #include "idle.bpf.h"
 #include "policy/bandwidth.h"
 #include "runq.bpf.h"
+#include "stop.bpf.h"
 #include "timer.bpf.h"
 
 /* linux/sched/signal.h */
@@ -50,6 +50,7 @@ const volatile bool cgroup_told_bandwidth;
 
 struct pool {
 	s64 left; /* ns; negative: owed */
+	s64 forgiven; /* of what was owed since there was something left, ns */
 	u32 up; /* the next pool above, or 0 */
 
 	/* Settings, ns. */
@@ -100,6 +101,13 @@ static __always_inline u64 *pool_word(u32 id)
 	return &pool_words[word & (MAX_GROUPS / 64 - 1)];
 }
 
+/* The task of @c has gone on, or sleeps: where it was found no longer counts. */
+static __always_inline void stop_forget(struct cpu_ctx *c)
+{
+	c->stop_looks = 0;
+	c->at_user = 0;
+}
+
 /* Has any group a quota? */
 static __always_inline bool any_quota(void)
 {
@@ -114,28 +122,39 @@ static __always_inline bool pool_is_empty(u32 id)
 	return any_quota() && pool->quota && *(volatile s64 *)&pool->left <= 0;
 }
 
-/* Does the group @id, whose quota is used up, owe too much for its readers, too? */
-static __always_inline bool pool_stops_readers(u32 id)
+/*
+ * Where a task is as its group has used up its quota; by how many debts of the kernel it is
+ * stopped (bandwidth_kernel_debt()).
+ */
+enum whereabouts {
+	AT_USER,
+	AT_KERNEL = 1,
+	AT_READER = 2, /* of RCU: every grace period would wait with it */
+};
+
+/* Does the group @id owe so much that it stops its tasks that are @where? */
+static __always_inline bool pool_stops(u32 id, enum whereabouts where)
 {
 	const struct pool *pool = pool_at(id);
 
-	return *(volatile s64 *)&pool->left <=
-	       -bandwidth_readers_debt(pool->quota, pool->period);
+	return where == AT_USER ||
+	       *(volatile s64 *)&pool->left - pool->forgiven <=
+		       -bandwidth_kernel_debt(pool->quota, pool->period, where);
 }
 
 /*
- * Does any pool of the chain that starts at @id stop those that draw from it, of
- * which one is a @reader? As the other walks of a chain it is global, so that the
- * verifier looks at it once.
+ * Does any pool of the chain that starts at @id stop those that draw from it, of which one
+ * is @where? As the other walks of a chain it is global, so that the verifier looks at it
+ * once.
  */
-__noinline bool chain_stops(u32 id, bool reader)
+__noinline bool chain_stops(u32 id, enum whereabouts where)
 {
 	u32 i;
 
 	bpf_for(i, 0, GROUP_LEVELS) {
 		if (!id)
 			break;
-		if (pool_is_empty(id) && (!reader || pool_stops_readers(id)))
+		if (pool_is_empty(id) && pool_stops(id, where))
 			return true;
 		id = pool_at(id)->up;
 	}
@@ -163,23 +182,28 @@ static __always_inline bool task_exits(const struct task_struct *p)
 }
 
 /*
- * Where there are quotas: has @p to wait until its group may run again? Out of line,
- * as bandwidth_follow(), so that tasks without a quota need not make room for it, and
- * global.
+ * Where there are quotas: has @p, which is @in_kernel, to wait until its group may run
+ * again? Out of line, as bandwidth_follow(), that those without a quota need not make room
+ * for it, and global.
  */
-__noinline bool quota_throttles(const struct task_struct *p __arg_trusted)
+__noinline bool quota_stops(const struct task_struct *p __arg_trusted,
+			    bool in_kernel)
 {
 	u32 id = group_of(p)->pool;
 
-	if (!id || !chain_stops(id, is_reader(p)))
+	enum whereabouts where = !in_kernel	? AT_USER
+				 : is_reader(p) ? AT_READER
+						: AT_KERNEL;
+
+	if (!id || !chain_stops(id, where))
 		return false;
 	return !(p->flags & PF_KTHREAD) && !task_exits(p);
 }
 
-/* Has @p to wait until its group may run again? */
-static __always_inline bool is_throttled(const struct task_struct *p)
+static __always_inline bool is_stopped(const struct task_struct *p,
+				       bool in_kernel)
 {
-	return any_quota() && quota_throttles(p);
+	return any_quota() && quota_stops(p, in_kernel);
 }
 
 /* If @p, which runs on this CPU, draws from pools: draw what it has used. */
@@ -196,14 +220,18 @@ static __always_inline void bandwidth_settle(struct cpu_ctx *c,
 }
 
 /* ops.stopping */
-static __always_inline void bandwidth_stop(u32 cpu, const struct task_struct *p)
+static __always_inline void bandwidth_stop(u32 cpu, const struct task_struct *p,
+					   bool runnable)
 {
-	bandwidth_settle(cpu_ctx(cpu), p);
+	struct cpu_ctx *c = cpu_ctx(cpu);
+
+	bandwidth_settle(c, p);
+	if (!runnable && any_quota())
+		stop_forget(c);
 }
 
 /*
- * From now on @p, which runs on @cpu, draws from its group's pool. Has it to wait
- * instead?
+ * From now on @p, which runs on @cpu, draws from its group's pool. Is that used up?
  */
 __noinline bool bandwidth_follow(u32 cpu,
 				 const struct task_struct *p __arg_trusted)
@@ -220,39 +248,75 @@ __noinline bool bandwidth_follow(u32 cpu,
 	/* Last: whom the timer finds drawing, it counts from @drawn_at on. */
 	*(volatile u32 *)&c->curr_pool = pool;
 	timer_arm(TIMER_BANDWIDTH, BANDWIDTH_LEAST_NS);
-	return quota_throttles(p);
+	return quota_stops(p, false);
+}
+
+/*
+ * May @p be parked on @cpu? Not where the core asks for no task any more, nor where
+ * another class leaves it little as it is.
+ */
+static __always_inline bool may_park(const struct task_struct *p, u32 cpu)
+{
+	return !cpu_ctx(cpu)->offline &&
+	       !(p->nr_cpus_allowed == 1 && is_taken(cpu));
+}
+
+/*
+ * The quota of @p, which runs on @cpu, is used up. Has it to stop at once, or to go on
+ * until it is found in user mode?
+ */
+static __always_inline bool bandwidth_stops(u32 cpu, struct cpu_ctx *c,
+					    struct task_struct *p)
+{
+	if (!may_park(p, cpu))
+		return false;
+	if (is_at_user(c, p)) {
+		c->at_user = p->pid;
+		return true;
+	}
+	if (c->stop_looks < STOP_LOOKS)
+		c->stop_looks++;
+	return quota_stops(p, true);
 }
 
 /* ops.running */
 static __always_inline void bandwidth_start(u32 cpu, struct task_struct *p)
 {
+	struct cpu_ctx *c = cpu_ctx(cpu);
+
 	if (!any_quota())
 		return;
-	if (!bandwidth_follow(cpu, p) || cpu_ctx(cpu)->offline)
-		return;
-	/* It was queued before; out of a slice, it is enqueued again: parked. */
-	p->scx.slice = 0;
-	kick(cpu, SCX_KICK_PREEMPT);
+	stop_forget(c);
+	if (bandwidth_follow(cpu, p) && may_park(p, cpu))
+		c->stop_looks = 1;
 }
 
 /*
  * The slice of @p is over. Its group may have got a quota since it began. Has @p
  * to wait now?
  */
-static __always_inline bool bandwidth_slice_end(u32 cpu,
-						const struct task_struct *p)
+static __always_inline bool bandwidth_slice_end(u32 cpu, struct task_struct *p)
 {
-	bandwidth_settle(cpu_ctx(cpu), p);
-	return any_quota() && bandwidth_follow(cpu, p);
+	struct cpu_ctx *c = cpu_ctx(cpu);
+
+	bandwidth_settle(c, p);
+	if (!any_quota())
+		return false;
+	if (bandwidth_follow(cpu, p))
+		return bandwidth_stops(cpu, c, p);
+	stop_forget(c);
+	return false;
 }
 
 /* ops.enqueue: park @p, which is on @cpu, if its group may not run. */
 static __always_inline bool bandwidth_park(struct task_struct *p, u32 cpu,
 					   struct cpu_ctx *c, u64 enq_flags)
 {
-	if (!is_throttled(p) || c->offline)
+	if (!any_quota() || !quota_stops(p, !is_at_user(c, p)) ||
+	    !may_park(p, cpu))
 		return false;
 	c->parked = true;
+	c->at_user = 0;
 	scx_bpf_dsq_insert(p, PARK_DSQ + cpu, slice_ns, enq_flags);
 	timer_arm(TIMER_BANDWIDTH, BANDWIDTH_LEAST_NS);
 	count(parked);
@@ -307,7 +371,7 @@ __noinline int release_parked(u32 cpu)
 	struct task_struct *p;
 
 	bpf_for_each(scx_dsq, p, PARK_DSQ + cpu, 0) {
-		if (!is_throttled(p))
+		if (!is_stopped(p, false))
 			release_one(BPF_FOR_EACH_ITER, p, cpu);
 	}
 	cpu_ctx(cpu)->parked = scx_bpf_dsq_nr_queued(PARK_DSQ + cpu) > 0;
@@ -374,6 +438,7 @@ static __always_inline void group_set_bandwidth(struct cgroup *cgrp,
 	pool->period = period;
 	pool->burst = burst;
 	pool->left = quota;
+	pool->forgiven = 0;
 	pool->due = pool_now() + pool->period;
 	*(volatile u64 *)&pool->quota = quota;
 	if (quota) {

@@ -51,16 +51,18 @@ static inline s64 bandwidth_debt(u64 quota, u64 period)
 }
 
 /*
- * The same where the group holds up RCU, ns. What is more than that other debt is
+ * What it owes at most while its tasks run on in the kernel, ns; and twice as much, @times,
+ * while they are in the midst of an RCU reader. What is more than that other debt is
  * forgiven: a group of a millisecond's quota may get 2 % of a CPU so.
  */
-#define BANDWIDTH_READERS_NS 100000000LL
+#define BANDWIDTH_KERNEL_NS 50000000LL
 
-static inline s64 bandwidth_readers_debt(u64 quota, u64 period)
+static inline s64 bandwidth_kernel_debt(u64 quota, u64 period, u32 times)
 {
 	s64 debt = bandwidth_debt(quota, period);
+	s64 least = times * BANDWIDTH_KERNEL_NS;
 
-	return debt < BANDWIDTH_READERS_NS ? BANDWIDTH_READERS_NS : debt;
+	return debt < least ? least : debt;
 }
 
 /*

@@ -1,0 +1,110 @@
+"""Quotas and the kernel's locks: a task that its quota stops holds none that others wait for."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from heddle_lab.job import CgroupSet, Read, Step
+from tests.conftest import Boot, Record
+from tests.vm.beside import Part, killed, pause, under_both
+from tests.vm.machines import slow
+
+pytestmark = pytest.mark.vm
+
+BAR = 2.0
+"""of EEVDF's longest"""
+
+FOLDER = "/tmp/shared"  # noqa: S108 (nobody else is in the guest)
+
+MAKE = f"{FOLDER}/$n.{{1..500}}"
+
+INSIDE = f"mkdir -p {FOLDER}; for n in 1 2 3; do (while :; do touch {MAKE}; rm -f {MAKE}; done) & done; wait"
+"""three tasks that make and remove files in a folder all the time, each time under its lock"""
+
+OUTSIDE = """
+for i in {1..%d}; do
+  began=${EPOCHREALTIME/./}
+  touch %s/o.{1..20}; rm -f %s/o.{1..20}
+  echo $((${EPOCHREALTIME/./} - began))
+  sleep %s
+done
+"""
+"""another that does so over and over, and how long it takes, us"""
+
+
+@dataclass(frozen=True)
+class Quota:
+    """What a group may use, and how much more it may have used over the length of the test."""
+
+    quota_us: int
+    period_us: int
+    gap_ms: int
+    """between two turns of the outsider, so that they fall into many periods"""
+    excess: float
+
+    def __str__(self) -> str:
+        return f"{self.quota_us} {self.period_us}"
+
+
+TINY, SMALL = Quota(1_000, 1_000_000, 150, 2.0), Quota(5_000, 100_000, 20, 1.25)
+
+TURNS = 40
+
+
+def used(side: Part, quota: Quota) -> float:
+    """What the group used between two readings as a multiple of its quota."""
+    usec, at_ns = [], []
+    for when in ("before", "after"):
+        found = re.search(r"^usage_usec (\d+)$", side.stdout(when), re.MULTILINE)
+        assert found is not None
+        usec.append(int(found[1]))
+        at_ns.append(side.results.step(f"{side.name}: {when}").virtual_ns)
+    return (usec[1] - usec[0]) / ((at_ns[1] - at_ns[0]) / 1000) / (quota.quota_us / quota.period_us)
+
+
+INSIDE_STEP = Step(name="inside", argv=["bash", "-c", INSIDE], cgroup="pod", background=True)
+
+
+def limit(value: str) -> Step:
+    return Step(name=f"limit {value}", action=CgroupSet(cgroup="pod", file="cpu.max", value=value))
+
+
+def read(when: str) -> Step:
+    return Step(name=when, action=Read(path="/sys/fs/cgroup/pod/cpu.stat"))
+
+
+def contended(quota: Quota) -> list[Step]:
+    """Tasks of a group and an outsider use a folder; the group is limited once all do so."""
+    outside = Step(name="outside", argv=["bash", "-c", OUTSIDE % (TURNS, FOLDER, FOLDER, quota.gap_ms / 1_000)])
+    begin = [limit("max"), INSIDE_STEP, pause("all make files", 50), limit(str(quota))]
+    inside = [pause("settle", 300), read("before"), outside, pause("whole periods", 2_000), read("after")]
+    # Killed tasks that EEVDF throttles take seconds to go.
+    end = limit("max").model_copy(update={"name": "limit lifted"})
+    return [*begin, *inside, end, *killed(INSIDE_STEP)]
+
+
+def test_a_stopped_task_holds_no_lock_that_others_wait_for(boot: Boot, record_property: Record) -> None:
+    """Kind: a task is stopped amid a system call, with a mutex; an outsider waits for it for whole periods."""
+    said = under_both(boot, {str(quota): contended(quota) for quota in (SMALL, TINY)}, "smp-4")
+    longest = {name: [max(map(int, side.stdout("outside").split())) for side in sides] for name, sides in said.items()}
+    shares = {str(quota): [used(side, quota) for side in said[str(quota)]] for quota in (SMALL, TINY)}
+    record_property(f"longest turn beside a limited group, and EEVDF's, on {boot.kernel}, us", longest)
+    record_property(f"use over quota, and EEVDF's, on {boot.kernel}", shares)
+    assert all(ours <= BAR * eevdf for ours, eevdf in longest.values()), longest
+    assert all(shares[str(quota)][0] <= quota.excess for quota in (SMALL, TINY)), shares
+
+
+ROUGH = 0.10
+
+
+def test_a_quota_holds_on_average_amid_system_calls(boot: Boot, tmp_path: Path, record_property: Record) -> None:
+    """What a task uses until it leaves the kernel is owed: over seconds a group has its 20 % all the same."""
+    quota = Quota(20_000, 100_000, 0, 1 + ROUGH)
+    steps = [limit(str(quota)), INSIDE_STEP, pause("settle", 500), read("before"), pause("run", 3_000), read("after")]
+    parts = {"limited": [*steps, *killed(INSIDE_STEP)]}
+    ours, eevdf = under_both(boot, parts, slow(tmp_path, "cores = 4", 25))["limited"]
+    shares = used(ours, quota), used(eevdf, quota)
+    record_property(f"use over a quota of {quota} on {boot.kernel}, and EEVDF's", shares)
+    assert shares[0] == pytest.approx(1, abs=ROUGH)
