@@ -11,7 +11,9 @@
  *   - a task that is preempted in user mode is parked, in a queue of its CPU that nobody
  *     picks from. In the kernel it may hold a lock that others wait for, so there it runs
  *     on, until a tick or the timer finds it in user mode (stop.bpf.h);
- *   - a task whose group owes too much is parked wherever it is.
+ *   - a task in the kernel whose group owes some ms is asked to stop as it leaves the
+ *     kernel; on kernels that cannot ask, it is parked where it is once the group owes too
+ *     much.
  *
  * The timer runs while a task with a quota does, a millisecond later at most or
  * when the first pool will be empty. It begins the periods and has the CPUs
@@ -123,8 +125,8 @@ static __always_inline bool pool_is_empty(u32 id)
 }
 
 /*
- * Where a task is as its group has used up its quota; by how many debts of the kernel it is
- * stopped (bandwidth_kernel_debt()).
+ * Where a task is as its group has used up its quota; on kernels that cannot ask it to stop
+ * as it leaves, by how many debts it is stopped (bandwidth_kernel_debt()).
  */
 enum whereabouts {
 	AT_USER,
@@ -137,9 +139,14 @@ static __always_inline bool pool_stops(u32 id, enum whereabouts where)
 {
 	const struct pool *pool = pool_at(id);
 
-	return where == AT_USER ||
-	       *(volatile s64 *)&pool->left - pool->forgiven <=
-		       -bandwidth_kernel_debt(pool->quota, pool->period, where);
+	s64 left = *(volatile s64 *)&pool->left;
+
+	if (where == AT_USER)
+		return true;
+	if (can_stop_leaving())
+		return left <= -BANDWIDTH_LEAVING_NS;
+	return left - pool->forgiven <=
+	       -bandwidth_kernel_debt(pool->quota, pool->period, where);
 }
 
 /*
@@ -183,7 +190,8 @@ static __always_inline bool task_exits(const struct task_struct *p)
 
 /*
  * Where there are quotas: has @p, which is @in_kernel, to wait until its group may run
- * again? Out of line, as bandwidth_follow(), that those without a quota need not make room
+ * again? In the kernel, if its group owes much, it is asked to stop as it leaves, where that
+ * can be. Out of line, as bandwidth_follow(), that those without a quota need not make room
  * for it, and global.
  */
 __noinline bool quota_stops(const struct task_struct *p __arg_trusted,
@@ -195,9 +203,13 @@ __noinline bool quota_stops(const struct task_struct *p __arg_trusted,
 				 : is_reader(p) ? AT_READER
 						: AT_KERNEL;
 
-	if (!id || !chain_stops(id, where))
+	if (!id || !chain_stops(id, where) || p->flags & PF_KTHREAD ||
+	    task_exits(p))
 		return false;
-	return !(p->flags & PF_KTHREAD) && !task_exits(p);
+	if (!in_kernel || !can_stop_leaving())
+		return true;
+	stop_ask(p);
+	return false;
 }
 
 static __always_inline bool is_stopped(const struct task_struct *p,
@@ -258,7 +270,8 @@ __noinline bool bandwidth_follow(u32 cpu,
 static __always_inline bool may_park(const struct task_struct *p, u32 cpu)
 {
 	return !cpu_ctx(cpu)->offline &&
-	       !(p->nr_cpus_allowed == 1 && is_taken(cpu));
+	       !((p->nr_cpus_allowed == 1 || is_migration_disabled(p)) &&
+		 is_taken(cpu));
 }
 
 /*
@@ -287,8 +300,11 @@ static __always_inline void bandwidth_start(u32 cpu, struct task_struct *p)
 	if (!any_quota())
 		return;
 	stop_forget(c);
-	if (bandwidth_follow(cpu, p) && may_park(p, cpu))
-		c->stop_looks = 1;
+	if (!bandwidth_follow(cpu, p) || !may_park(p, cpu))
+		return;
+	c->stop_looks = 1;
+	/* It may sleep before the next look. */
+	quota_stops(p, true);
 }
 
 /*

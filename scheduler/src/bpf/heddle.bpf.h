@@ -94,6 +94,12 @@ struct cpu_ctx {
 	/* The task that this CPU, which idled, was claimed for and takes from its queue. */
 	s32 expected;
 
+	/*
+	 * Tasks of a queue that the walk under way has looked at: in memory, the verifier need
+	 * not follow it through the loop.
+	 */
+	u32 looks;
+
 	u8 slices_alone; /* slices granted while nobody waited here */
 
 	bool offline;
@@ -130,6 +136,12 @@ struct cpu_stats cpu_stats[MAX_CPUS];
 static __always_inline struct cpu_ctx *cpu_ctx(u32 cpu)
 {
 	return &cpu_ctxs[cpu & (MAX_CPUS - 1)];
+}
+
+/* May the walk of this CPU, @c, look at one more task, of @most? */
+static __always_inline bool may_look(struct cpu_ctx *c, u32 most)
+{
+	return c->looks++ < most;
 }
 
 static __always_inline struct cpu_stats *stats_of(u32 cpu)

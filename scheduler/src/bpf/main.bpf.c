@@ -98,6 +98,7 @@ void BPF_STRUCT_OPS(heddle_disable, struct task_struct *p)
 		return;
 	load_leave(p);
 	reweigh_exit_task(p);
+	stop_exit_task(p);
 }
 
 void BPF_STRUCT_OPS(heddle_set_weight, struct task_struct *p, u32 weight)

@@ -60,22 +60,21 @@ static __always_inline bool may_run_on(const struct task_struct *p, u32 cpu)
  */
 __noinline u32 pull_past_head(u32 victim, u32 cpu)
 {
-	u32 found = PULL_EMPTY, looks = 0, most = PULL_LOOKS;
+	struct cpu_ctx *c = cpu_ctx(cpu);
 	struct task_struct *p;
+	u32 found = PULL_EMPTY;
 
-	if (cpu_ctx(cpu)->pull_asked)
-		most = PULL_LOOKS_ASKED;
+	c->looks = 0;
 	bpf_for_each(scx_dsq, p, victim, 0) {
+		if (!may_look(c, c->pull_asked ? PULL_LOOKS_ASKED : PULL_LOOKS))
+			return PULL_LEFT;
 		if (may_run_on(p, cpu) &&
 		    scx_bpf_dsq_move(BPF_FOR_EACH_ITER, p, SCX_DSQ_LOCAL, 0))
 			return PULL_TAKEN;
-		looks++;
-		if (p->nr_cpus_allowed > 1 || looks == most)
+		if (p->nr_cpus_allowed > 1)
 			found = PULL_LEFT;
 		else if (found == PULL_EMPTY)
 			found = PULL_TIED;
-		if (looks == most)
-			break;
 	}
 	return found;
 }

@@ -80,19 +80,20 @@ __noinline bool rescue_by_idle(const struct task_struct *p __arg_trusted,
 __noinline int rescue_queue(u32 cpu)
 {
 	u64 words = words_for_waiter(cpu, REACH_MACHINE);
+	struct cpu_ctx *c = cpu_ctx(cpu);
 	struct task_struct *p;
-	u32 looks = 0;
 
 	offer(cpu);
 	if (!words)
 		return 0;
+	c->looks = 0;
 	bpf_for_each(scx_dsq, p, cpu, 0) {
+		if (!may_look(c, PULL_LOOKS_ASKED))
+			break;
 		if (rescue_by_idle(p, cpu, words)) {
 			count_by(wasted_idle_ns, tick_ns);
 			break;
 		}
-		if (++looks == PULL_LOOKS_ASKED)
-			break;
 	}
 	return 0;
 }

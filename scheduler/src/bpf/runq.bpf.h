@@ -373,15 +373,15 @@ static __always_inline bool goes_before_lighter(const struct task_struct *p,
  */
 __noinline bool runq_pick_heavier(u32 cpu, u64 curr_inv)
 {
-	const struct cpu_ctx *c = cpu_ctx(cpu);
+	struct cpu_ctx *c = cpu_ctx(cpu);
 	struct task_struct *p;
 	u64 lightest = 0;
-	u32 looks = 0;
 
+	c->looks = 0;
 	bpf_for_each(scx_dsq, p, cpu, 0) {
 		u64 inv = task_inv(p);
 
-		if (looks++ == HEAVIER_LOOKS)
+		if (!may_look(c, HEAVIER_LOOKS))
 			break;
 		if (goes_before_lighter(p, c, inv, curr_inv, lightest) &&
 		    scx_bpf_dsq_move(BPF_FOR_EACH_ITER, p, SCX_DSQ_LOCAL, 0))

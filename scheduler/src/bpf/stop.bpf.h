@@ -3,12 +3,15 @@
  * Stopping a task in user mode, where it holds no lock of the kernel.
  *
  * A task that an interrupt finds there, and that is preempted as that returns, may be
- * parked for as long as it takes. Two things tell of it:
+ * parked for as long as it takes. Three things tell of it:
  *
  *   - at a tick, the registers that the interrupt saved;
  *   - where a task is preempted, the way by which it has entered the kernel: on x86, the
  *     return address below its user registers. By a system call or a fault it may be
- *     anywhere, and hold anything.
+ *     anywhere, and hold anything;
+ *   - from Linux 6.18 on, the task itself, on its way to user mode: it is asked to call
+ *     stop_leaving() there. The call may not migrate, so a task that stops in it waits for
+ *     its CPU, even if another class takes that. So this comes last.
  */
 #pragma once
 
@@ -79,6 +82,87 @@ static __always_inline bool is_at_user(const struct cpu_ctx *c,
 				       const struct task_struct *p)
 {
 	return c->at_user == p->pid || came_by_interrupt(p);
+}
+
+/* One for each task that has been asked, by thread id; made when it is, until it leaves us. */
+struct stop_request {
+	struct bpf_task_work work;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 65536);
+	__type(key, s32);
+	__type(value, struct stop_request);
+} stop_requests SEC(".maps");
+
+/* From 7.0 on the last argument is implied, and the function has the name without _impl. */
+typedef int (*stop_callback)(struct bpf_map *map, void *key, void *value);
+extern int bpf_task_work_schedule_resume(struct task_struct *task,
+					 struct bpf_task_work *work, void *map,
+					 stop_callback callback) __ksym __weak;
+extern int bpf_task_work_schedule_resume_impl(struct task_struct *task,
+					      struct bpf_task_work *work,
+					      void *map, stop_callback callback,
+					      void *aux) __ksym __weak;
+
+/* Can tasks be asked to stop on their way to user mode? */
+static __always_inline bool can_stop_leaving(void)
+{
+	bool implied = bpf_ksym_exists(bpf_task_work_schedule_resume);
+
+	/* The verifier refuses the OR of addresses that the compiler would make of it. */
+	barrier_var(implied);
+	return implied || bpf_ksym_exists(bpf_task_work_schedule_resume_impl);
+}
+
+/* The task that runs here is done in the kernel: if it is to stop, it is preempted. */
+static int stop_leaving(struct bpf_map *map, void *key, void *value)
+{
+	u32 cpu = bpf_get_smp_processor_id();
+	struct cpu_ctx *c = cpu_ctx(cpu);
+
+	if (!c->stop_looks)
+		return 0;
+	c->at_user = bpf_get_current_pid_tgid();
+	kick(cpu, SCX_KICK_PREEMPT);
+	return 0;
+}
+
+/*
+ * Ask @p to stop on its way to user mode. If it has been asked and is not there yet, or if
+ * there is no memory for the request, that changes nothing: the next look asks again.
+ */
+static __always_inline void stop_ask(const struct task_struct *p)
+{
+	struct task_struct *task = (struct task_struct *)p;
+	struct stop_request *request, none = {};
+	s32 pid = p->pid;
+
+	request = bpf_map_lookup_elem(&stop_requests, &pid);
+	if (!request) {
+		bpf_map_update_elem(&stop_requests, &pid, &none, BPF_NOEXIST);
+		request = bpf_map_lookup_elem(&stop_requests, &pid);
+	}
+	if (!request)
+		return;
+	if (bpf_ksym_exists(bpf_task_work_schedule_resume))
+		bpf_task_work_schedule_resume(task, &request->work,
+					      &stop_requests, stop_leaving);
+	else if (bpf_ksym_exists(bpf_task_work_schedule_resume_impl))
+		bpf_task_work_schedule_resume_impl(task, &request->work,
+						   &stop_requests, stop_leaving,
+						   NULL);
+}
+
+/* ops.disable: @p is not ours any more. */
+static __always_inline void stop_exit_task(const struct task_struct *p)
+{
+	s32 pid = p->pid;
+
+	if (cgroup_flat && can_stop_leaving())
+		bpf_map_delete_elem(&stop_requests, &pid);
 }
 
 /* ops.tick: @p, which runs on this CPU, stops here if it is to and is in user mode. */

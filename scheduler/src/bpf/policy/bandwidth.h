@@ -50,8 +50,11 @@ static inline s64 bandwidth_debt(u64 quota, u64 period)
 			      1 + BANDWIDTH_DEBT_NS / (period ? period : 1));
 }
 
+/* From this debt on, tasks in the kernel are asked to stop as they leave it. */
+#define BANDWIDTH_LEAVING_NS 2000000LL
+
 /*
- * What it owes at most while its tasks run on in the kernel, ns; and twice as much, @times,
+ * Where they cannot be asked: what it owes at most while its tasks run on in the kernel, ns; and twice as much, @times,
  * while they are in the midst of an RCU reader. What is more than that other debt is
  * forgiven: a group of a millisecond's quota may get 2 % of a CPU so.
  */
