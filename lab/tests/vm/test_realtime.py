@@ -55,6 +55,14 @@ def test_a_parked_task_on_a_cpu_that_a_real_time_task_takes(
         assert gap <= bar + PERIOD_NS
 
 
+def test_many_parked_tasks_on_a_cpu_that_a_real_time_task_keeps(boot: Boot, tmp_path: Path) -> None:
+    """Kind: so many are parked there that those that leave while the quota lasts are few; the watchdog waits for 10 s."""
+    hogs = load("hogs", "spin", "--threads", 150, "--for-ms", 3_600_000, cgroup="lim", background=True)
+    taken = real_time("taken", "0", 12_500, 12_500, 1)
+    steps = [throttling("-1"), limited("lim", "1000 1000000"), hogs, pause("settle", 1_200), taken, *ends(taken)]
+    under_heddle(boot, {"many": [*steps, *killed(hogs)]}, slow(tmp_path, "cores = 2", 10))
+
+
 def in_turn(on_ms: int, for_ms: int, jitter_us: int) -> Step:
     """Take each of four CPUs for a quarter of the time, from a tick on or by the seed up to so much later."""
     timing = ["--phase-us", 0, "--stagger-us", 1_000 * on_ms, "--jitter-us", jitter_us]

@@ -103,7 +103,7 @@ static __always_inline u64 *pool_word(u32 id)
 	return &pool_words[word & (MAX_GROUPS / 64 - 1)];
 }
 
-/* The task of @c has gone on, or sleeps: where it was found no longer counts. */
+/* The task of @c has gone on: where it was found no longer counts. */
 static __always_inline void stop_forget(struct cpu_ctx *c)
 {
 	c->stop_looks = 0;
@@ -232,14 +232,9 @@ static __always_inline void bandwidth_settle(struct cpu_ctx *c,
 }
 
 /* ops.stopping */
-static __always_inline void bandwidth_stop(u32 cpu, const struct task_struct *p,
-					   bool runnable)
+static __always_inline void bandwidth_stop(u32 cpu, const struct task_struct *p)
 {
-	struct cpu_ctx *c = cpu_ctx(cpu);
-
-	bandwidth_settle(c, p);
-	if (!runnable && any_quota())
-		stop_forget(c);
+	bandwidth_settle(cpu_ctx(cpu), p);
 }
 
 /*
@@ -281,8 +276,10 @@ static __always_inline bool may_park(const struct task_struct *p, u32 cpu)
 static __always_inline bool bandwidth_stops(u32 cpu, struct cpu_ctx *c,
 					    struct task_struct *p)
 {
-	if (!may_park(p, cpu))
+	if (!may_park(p, cpu)) {
+		c->at_user = 0;
 		return false;
+	}
 	if (is_at_user(c, p)) {
 		c->at_user = p->pid;
 		return true;
@@ -299,7 +296,9 @@ static __always_inline void bandwidth_start(u32 cpu, struct task_struct *p)
 
 	if (!any_quota())
 		return;
-	stop_forget(c);
+	/* The kernel has a task start again where it stands as it changes what that may do. */
+	if (p != bpf_get_current_task_btf())
+		stop_forget(c);
 	if (!bandwidth_follow(cpu, p) || !may_park(p, cpu))
 		return;
 	c->stop_looks = 1;
@@ -324,15 +323,18 @@ static __always_inline bool bandwidth_slice_end(u32 cpu, struct task_struct *p)
 	return false;
 }
 
-/* ops.enqueue: park @p, which is on @cpu, if its group may not run. */
+/*
+ * ops.enqueue: park @p, which is on @cpu, if its group may not run. One that is parked may
+ * be enqueued anew, as up to 6.18 one that may not migrate is in the switch away from it.
+ */
 static __always_inline bool bandwidth_park(struct task_struct *p, u32 cpu,
 					   struct cpu_ctx *c, u64 enq_flags)
 {
-	if (!any_quota() || !quota_stops(p, !is_at_user(c, p)) ||
-	    !may_park(p, cpu))
+	bool in_kernel = enq_flags & SCX_ENQ_WAKEUP || !is_at_user(c, p);
+
+	if (!any_quota() || !quota_stops(p, in_kernel) || !may_park(p, cpu))
 		return false;
 	c->parked = true;
-	c->at_user = 0;
 	scx_bpf_dsq_insert(p, PARK_DSQ + cpu, slice_ns, enq_flags);
 	timer_arm(TIMER_BANDWIDTH, BANDWIDTH_LEAST_NS);
 	count(parked);
@@ -373,6 +375,7 @@ __noinline int offer_released(const struct task_struct *p __arg_trusted,
 static __always_inline void release_one(struct bpf_iter_scx_dsq *it,
 					struct task_struct *p, u32 cpu)
 {
+	cpu_ctx(cpu)->at_user = 0;
 	scx_bpf_dsq_move_set_slice(it, slice_ns);
 	scx_bpf_dsq_move_set_vtime(it, released_key(p, cpu));
 	if (!scx_bpf_dsq_move_vtime(it, p, cpu, 0))

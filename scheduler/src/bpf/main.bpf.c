@@ -174,7 +174,7 @@ void BPF_STRUCT_OPS(heddle_stopping, struct task_struct *p, bool runnable)
 		global_stop(cpu, p);
 		return;
 	}
-	bandwidth_stop(cpu, p, runnable);
+	bandwidth_stop(cpu, p);
 	runq_stop(cpu, p, runnable);
 	if (runnable)
 		return;

@@ -221,8 +221,10 @@ __noinline bool rescue_from(u32 cpu)
 	if (!is_taken(cpu))
 		return false;
 	evacuate(cpu, false);
-	if (cgroup_flat && cpu_ctx(cpu)->parked)
+	if (cgroup_flat && cpu_ctx(cpu)->parked) {
+		cpu_ctx(cpu)->at_user = 0;
 		evacuate(PARK_DSQ + cpu, true);
+	}
 	return true;
 }
 

@@ -107,6 +107,9 @@ extern int bpf_task_work_schedule_resume_impl(struct task_struct *task,
 					      void *map, stop_callback callback,
 					      void *aux) __ksym __weak;
 
+extern void bpf_preempt_disable(void) __ksym __weak;
+extern void bpf_preempt_enable(void) __ksym __weak;
+
 /* Can tasks be asked to stop on their way to user mode? */
 static __always_inline bool can_stop_leaving(void)
 {
@@ -117,7 +120,10 @@ static __always_inline bool can_stop_leaving(void)
 	return implied || bpf_ksym_exists(bpf_task_work_schedule_resume_impl);
 }
 
-/* The task that runs here is done in the kernel: if it is to stop, it is preempted. */
+/*
+ * The task that runs here is done in the kernel: if it is to stop, it is preempted. Not before
+ * the kick is over, in the midst of which it is a reader of RCU.
+ */
 static int stop_leaving(struct bpf_map *map, void *key, void *value)
 {
 	u32 cpu = bpf_get_smp_processor_id();
@@ -126,7 +132,9 @@ static int stop_leaving(struct bpf_map *map, void *key, void *value)
 	if (!c->stop_looks)
 		return 0;
 	c->at_user = bpf_get_current_pid_tgid();
+	bpf_preempt_disable();
 	kick(cpu, SCX_KICK_PREEMPT);
+	bpf_preempt_enable();
 	return 0;
 }
 
