@@ -56,7 +56,7 @@ def test_a_parked_task_on_a_cpu_that_a_real_time_task_takes(
 
 
 def test_many_parked_tasks_on_a_cpu_that_a_real_time_task_keeps(boot: Boot, tmp_path: Path) -> None:
-    """Kind: so many are parked there that those that leave while the quota lasts are few; the watchdog waits for 10 s."""
+    """Kind: so many are parked there that few leave while the quota lasts; the watchdog waits for 10 s."""
     hogs = load("hogs", "spin", "--threads", 150, "--for-ms", 3_600_000, cgroup="lim", background=True)
     taken = real_time("taken", "0", 12_500, 12_500, 1)
     steps = [throttling("-1"), limited("lim", "1000 1000000"), hogs, pause("settle", 1_200), taken, *ends(taken)]

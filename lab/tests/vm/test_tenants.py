@@ -1,6 +1,7 @@
 """What one tenant does costs another one nothing, unless they share CPUs."""
 
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pytest
@@ -12,9 +13,13 @@ from tests.vm.machines import slow
 
 pytestmark = pytest.mark.vm
 
-TOGGLING_LOSS = 0.02
+TOGGLING_LOSS = 0.10
+"""round trips of one boot differ by as much by chance"""
 
-HOGS_LOSS = 0.01
+HOGS_LOSS = 0.05
+"""on which CPUs the pairs are, by chance, is worth 4 %"""
+
+ROUNDS = 4
 
 DELEGATE = """
 cd /sys/fs/cgroup/crowd
@@ -48,11 +53,13 @@ def test_a_delegated_user_slows_nobody_else(boot: Boot, record_property: Record,
     pair = load("pair", *argv, cgroup="tenant")
     alone, beside = [pause("rest", 50), pair], [toggle, pause("rest", 50), pair, *killed(toggle)]
     parts = {"set up": [*weight, delegate, crowd, pause("settle", 500)]}
-    parts |= {f"{name} {turn}": steps for turn in range(2) for name, steps in (("alone", alone), ("beside", beside))}
+    parts |= {
+        f"{name} {turn}": steps for turn in range(ROUNDS) for name, steps in (("alone", alone), ("beside", beside))
+    }
     said = under_heddle(boot, parts, "smp-4")
     trips = {name: usual_trip_ns(said[name].report("pair")) for name in parts if name != "set up"}
     record_property(f"round trips without and beside the toggled weight of {toggled} on {boot.kernel}, ns", trips)
-    without, with_it = (sum(trips[f"{name} {turn}"] for turn in range(2)) for name in ("alone", "beside"))
+    without, with_it = (sum(trips[f"{name} {turn}"] for turn in range(ROUNDS)) for name in ("alone", "beside"))
     assert with_it <= (1 + TOGGLING_LOSS) * without
 
 
@@ -68,14 +75,19 @@ def test_hogs_confined_to_a_node_cost_the_other_node_nothing(
         for group, cpus in (("hogs", "0-3"), ("pairs", "4-7"))
     ]
     pairs = load(
-        "pairs", "pingpong", "--pairs", 2, "--count", 3_000, "--work-insns", 4_000, "--idle-us", 20, cgroup="pairs"
+        "pairs", "pingpong", "--pairs", 2, "--count", 1_500, "--work-insns", 4_000, "--idle-us", 20, cgroup="pairs"
     )
-    parts = {"0": [*confine, pause("settle", 100), pairs]}
+    turns: dict[int, list[Step]] = {0: [pairs]}
     for number in HOGS:
         hogs = load("hogs", "spin", "--threads", number, "--for-ms", 60_000, cgroup="hogs", background=True)
-        parts[str(number)] = [hogs, pause("settle", 300), pairs, *killed(hogs)]
+        turns[number] = [hogs, pause("settle", 300), pairs, *killed(hogs)]
+    parts = {"set up": [*confine, pause("settle", 100)]}
+    parts |= {f"{number} {turn}": steps for turn in range(ROUNDS) for number, steps in turns.items()}
     machine = slow(tmp_path, "sockets = 2, cores = 4, distances = [[10, 21], [21, 10]]", 100)
     said = under_heddle(boot, parts, machine)
-    alone, *beside = (said[name].report("pairs")["throughput"] for name in parts)
-    record_property(f"round trips a second beside 0, {HOGS} hogs of the other node on {boot.kernel}", (alone, *beside))
+    trips = {
+        number: [said[f"{number} {turn}"].report("pairs")["throughput"] for turn in range(ROUNDS)] for number in turns
+    }
+    record_property(f"round trips a second beside hogs of the other node on {boot.kernel}", trips)
+    alone, *beside = (fmean(each) for each in trips.values())
     assert min(beside) >= (1 - HOGS_LOSS) * alone

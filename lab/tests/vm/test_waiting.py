@@ -45,7 +45,7 @@ class Line:
     @property
     def turns(self) -> int:
         """Long ones are few."""
-        return 8 if self.waiting <= 20 else 3
+        return 8 if self.waiting <= 20 else 4
 
     @property
     def work_us(self) -> int:
@@ -93,5 +93,5 @@ def test_a_task_behind_pinned_ones_goes_to_the_cpu_that_idles(
     wakeups = {name: said[name].report("task")["wakeup_ns"] for name in parts}
     waits = {name: (wakeup["max"], wakeup["count"]) for name, wakeup in wakeups.items()}
     record_property(f"longest wait beside an idle CPU on {boot.kernel}, ns, of how many", waits)
-    assert all(count >= turns[name] // 2 for name, (_, count) in waits.items()), waits
+    assert all(count >= turns[name] // 4 for name, (_, count) in waits.items()), waits
     assert max(ns for ns, _ in waits.values()) <= ALLOWED_NS, waits
