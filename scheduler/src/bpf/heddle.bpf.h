@@ -31,7 +31,7 @@ const volatile bool partial; /* only tasks that ask for it are ours */
 /* From one tick to the next: what a tick finds stands for that long. By the loader. */
 const volatile u64 tick_ns = 4000000;
 
-/* Looks at who waits in a queue (relief). */
+/* Looks at the tasks in a queue (relief). */
 struct look {
 	u64 ns; /* when the last one fell due, scx_bpf_now() */
 	u64 jiffies; /* when it was over */
@@ -39,11 +39,11 @@ struct look {
 };
 
 /*
- * A CPU and its queue. The queue itself is the DSQ whose id is the CPU's
- * number. Written under the CPU's rq lock only, and read by other CPUs without
- * it, as hints; but @idle, @expected, @release and @pull_asked by anyone,
- * @local_pending and @sync_wakee by a waker for its own CPU too (placement), and @offline
- * and @parked by whoever takes the CPU offline (hotplug).
+ * A CPU and its queue. The queue itself is the DSQ whose id is the CPU's number. Written
+ * under the CPU's rq lock only, and read by other CPUs without it, as hints; but @idle,
+ * @expected, @release and @pull_asked by any CPU, @local_pending and @sync_wakee by a
+ * waker for its own CPU too (placement), @parked and @at_user by the rescue timer, and
+ * @offline, @parked, @running, @local_pending and @owed by hotplug.
  */
 struct cpu_ctx {
 	/* The queue's clock: virtual time of the last task picked, monotonic. */
@@ -61,7 +61,7 @@ struct cpu_ctx {
 	u32 curr_weight;
 	u32 curr_group;
 
-	/* Inverse weight of the lightest task run since the queue was empty. */
+	/* Inverse weight of the lightest task run since the queue was empty, idle ones apart. */
 	u64 lightest_inv;
 
 	/* What that task has drawn from the pools of its group (bandwidth). */
@@ -83,10 +83,10 @@ struct cpu_ctx {
 	u64 pull_rest_ns; /* how long it rests after looks in vain, or 0 */
 	u32 pull_turn; /* looks that ended before all queues were seen */
 
-	struct look waiters; /* in the queue, who wait for too long (relief) */
-	struct look readers; /* among them those who hold up RCU */
+	struct look waiters; /* tasks that wait for too long in the queue (relief) */
+	struct look readers; /* among them those that hold up RCU */
 
-	/* Whom a task here woke last, if it said that it would sleep next, or 0. */
+	/* The last wakee from here, if its waker said that it will sleep; or 0. */
 	s32 sync_wakee;
 
 	u32 reweighed; /* the reweighing walk in which its queue was looked at (reweigh) */
@@ -119,7 +119,7 @@ struct cpu_ctx {
 	bool parked; /* tasks wait here for their group's next period */
 	bool release; /* set by a timer: some of them may run again */
 	bool holds_rcu; /* a reader of RCU may be in the queue (relief) */
-	bool owed; /* some who sleep are still counted here (group_load) */
+	bool owed; /* tasks that sleep are still counted here (group_load) */
 	bool releasing; /* in ops.cpu_release, */
 	bool release_tied; /* and its task may not migrate */
 

@@ -15,18 +15,18 @@
  *   spread.bpf.h    the NUMA node where a new task starts
  *   asym.bpf.h      CPUs of different speed: moving what runs to a better one
  *   cgroup.bpf.h    groups: which one a task is in, what it weighs there
- *   group_load.bpf.h  groups: whose tasks are runnable, and how many
+ *   group_load.bpf.h  groups: the weights of their runnable tasks
  *   walk.bpf.h      groups: what each one's tasks weigh
  *   bandwidth.bpf.h groups: how much CPU time they may use
  *   stop.bpf.h      stopping a task where it holds no lock
- *   bandwidth_timer.bpf.h  the periods of that, and who must stop
+ *   bandwidth_timer.bpf.h  the periods of that, and which tasks must stop
  *   runq.bpf.h      the queue and the clock of a CPU, charging
  *   reweigh.bpf.h   what a task weighs changes, or its group
  *   placement.bpf.h the CPU that a wakee goes to
  *   wakeq.bpf.h     the shared wake queue: the order in which wakees are pulled
  *   enqueue.bpf.h   queueing, and preemption at wakeup
  *   pull.bpf.h      work for a CPU that would idle, fairness between CPUs
- *   relief.bpf.h    a turn for who waits too long
+ *   relief.bpf.h    a turn for tasks that wait too long
  *   crowd.bpf.h     short slices where very many wait
  *   release.bpf.h   CPUs that another class takes
  *   rescue.bpf.h    tasks whose CPU does not come to run them
@@ -144,8 +144,8 @@ void BPF_STRUCT_OPS(heddle_dispatch, s32 cpu, struct task_struct *prev)
 }
 
 /*
- * The CPU of @p need not be this one: who changes the nice level, the class or the
- * group of a running task has it stop and start again, from where he is himself.
+ * The CPU of @p need not be this one. A change of a running task's nice level,
+ * class or group calls ops.stopping and ops.running from the CPU that makes it.
  */
 void BPF_STRUCT_OPS(heddle_running, struct task_struct *p)
 {

@@ -36,7 +36,7 @@
 /* CPUs that are tried for each. */
 #define RESCUE_TRIES 8
 
-/* The CPU whose turn it was last to be looked after. */
+/* How many CPUs have been looked after: the next is it, modulo the number of CPUs. */
 u32 looked_after;
 
 /* The CPU that was found idle beside its queue, or NO_CPU. */
@@ -74,8 +74,8 @@ __noinline bool rescue_by_idle(const struct task_struct *p __arg_trusted,
 }
 
 /*
- * Renew the offer of those who wait on @cpu, this CPU, and wake an idle CPU where one of
- * the first may run. Global, so that the verifier looks at it once.
+ * Renew the offer of the tasks that wait on @cpu, this CPU, and wake an idle CPU where
+ * one of the first may run. Global, so that the verifier looks at it once.
  */
 __noinline int rescue_queue(u32 cpu)
 {

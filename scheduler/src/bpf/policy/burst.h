@@ -21,7 +21,7 @@
 
 /* What is known of one task. All zeroes: nothing, as of one that has never slept. */
 struct burst {
-	u32 pid; /* whose it is: tasks may share a place */
+	u32 pid; /* of that task: tasks may share a place */
 	u32 average_ns;
 	u64 slept_exec_ns; /* its CPU time when it slept last */
 };
