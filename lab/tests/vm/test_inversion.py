@@ -8,7 +8,7 @@ import pytest
 
 from heddle_lab.job import CgroupSet, Read, Step
 from tests.conftest import Boot, Record
-from tests.vm.beside import Part, killed, pause, under_both
+from tests.vm.beside import MS, Part, ends, killed, load, pause, under_both, under_heddle
 from tests.vm.machines import slow
 
 pytestmark = pytest.mark.vm
@@ -26,15 +26,20 @@ MAKE = f"{FOLDER}/$n.{{1..500}}"
 
 @dataclass(frozen=True)
 class Contention:
-    """What three tasks of a group do over and over, and an outsider that then and again wants the same lock."""
+    """What tasks of a group do over and over, and an outsider that then and again wants the same lock."""
 
     inside: str
     """with $n the number of the task"""
     outside: str
+    tasks: int = 3
 
     @property
     def argv(self) -> list[str]:
-        return ["bash", "-c", f"mkdir -p {FOLDER}; for n in 1 2 3; do (while :; do {self.inside}; done) & done; wait"]
+        return [
+            "bash",
+            "-c",
+            f"mkdir -p {FOLDER}; for n in {{1..{self.tasks}}}; do (while :; do {self.inside}; done) & done; wait",
+        ]
 
 
 CONTENTIONS = {
@@ -45,6 +50,7 @@ CONTENTIONS = {
     "readers of RCU": Contention(
         "[ -e $(printf /usr/..%.0s {1..500}) ]",
         f"mkdir -p {FOLDER}/m; mount -t tmpfs none {FOLDER}/m; umount {FOLDER}/m",
+        tasks=12,
     ),
 }
 """the lock of a folder, that of a file in system calls one after the other, and grace periods, which readers hold up"""
@@ -139,3 +145,22 @@ def test_a_quota_holds_on_average_amid_system_calls(boot: Boot, tmp_path: Path, 
     shares = used(ours, quota), used(eevdf, quota)
     record_property(f"use over a quota of {quota} on {boot.kernel}, and EEVDF's", shares)
     assert shares[0] == pytest.approx(1, abs=ROUGH)
+
+
+LONG_CALL = "while :; do dd if=/dev/urandom of=/dev/null bs=128M count=1 status=none; done"
+"""on the slow machine each read lasts for more than 10 s"""
+
+
+def test_a_long_system_call_of_another_does_not_starve_a_stopped_task(
+    boot: Boot, tmp_path: Path, record_property: Record
+) -> None:
+    """Kind: what runs on in the kernel uses up all that its group gets; the watchdog waits for the others for 10 s."""
+    hogs = load("hogs", "spin", "--threads", 2, "--for-ms", 20_000, cgroup="pod", background=True)
+    long = Step(name="long", argv=["bash", "-c", LONG_CALL], cgroup="pod", background=True)
+    end = limit("max").model_copy(update={"name": "limit lifted"})
+    steps = [limit("max"), hogs, long, pause("the call has begun", 1_000), limit("1000 1000000")]
+    steps += [pause("limited", 17_000), end, *ends(hogs), *killed(long)]
+    said = under_heddle(boot, {"long": steps}, slow(tmp_path, "cores = 4", 5))
+    gaps = said["long"].threads("hogs", "longest_gap_ns")
+    record_property(f"longest gap beside a long system call on {boot.kernel}, ns", gaps)
+    assert max(gaps) > 4_000 * MS

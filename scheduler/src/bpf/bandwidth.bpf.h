@@ -125,25 +125,25 @@ static __always_inline bool pool_is_empty(u32 id)
 }
 
 /*
- * Where a task is as its group has used up its quota; on kernels that cannot ask it to stop
- * as it leaves, by how many debts it is stopped (bandwidth_kernel_debt()).
+ * Where a task is as its group has used up its quota; if it cannot be asked to stop as it
+ * leaves the kernel, by how many debts it is stopped there (bandwidth_kernel_debt()).
  */
 enum whereabouts {
 	AT_USER,
 	AT_KERNEL = 1,
 	AT_READER = 2, /* of RCU: every grace period would wait with it */
+	LEAVING,
 };
 
-/* Does the group @id owe so much that it stops its tasks that are @where? */
+/* Does the group @id owe so much that it stops its tasks @where they are? */
 static __always_inline bool pool_stops(u32 id, enum whereabouts where)
 {
 	const struct pool *pool = pool_at(id);
-
 	s64 left = *(volatile s64 *)&pool->left;
 
 	if (where == AT_USER)
 		return true;
-	if (can_stop_leaving())
+	if (where == LEAVING)
 		return left <= -BANDWIDTH_LEAVING_NS;
 	return left - pool->forgiven <=
 	       -bandwidth_kernel_debt(pool->quota, pool->period, where);
@@ -182,34 +182,34 @@ __noinline int chain_draw(u32 id, u64 ns)
 	return 0;
 }
 
+/* linux/signal.h */
+#define SIGKILL_BIT (1ULL << 8)
+
 /* @p is on its way out, and others may wait for it. */
 static __always_inline bool task_exits(const struct task_struct *p)
 {
-	return p->flags & PF_EXITING || p->signal->flags & SIGNAL_GROUP_EXIT;
+	return p->flags & PF_EXITING || p->signal->flags & SIGNAL_GROUP_EXIT ||
+	       p->pending.signal.sig[0] & SIGKILL_BIT;
 }
 
 /*
  * Where there are quotas: has @p, which is @in_kernel, to wait until its group may run
- * again? In the kernel, if its group owes much, it is asked to stop as it leaves, where that
- * can be. Out of line, as bandwidth_follow(), that those without a quota need not make room
- * for it, and global.
+ * again? In the kernel, if its group owes much, it is asked to stop as it leaves, unless it
+ * cannot be. Out of line, as bandwidth_follow(), that those without a quota need not make
+ * room for it, and global.
  */
 __noinline bool quota_stops(const struct task_struct *p __arg_trusted,
 			    bool in_kernel)
 {
 	u32 id = group_of(p)->pool;
 
-	enum whereabouts where = !in_kernel	? AT_USER
-				 : is_reader(p) ? AT_READER
-						: AT_KERNEL;
-
-	if (!id || !chain_stops(id, where) || p->flags & PF_KTHREAD ||
-	    task_exits(p))
+	if (!id || p->flags & PF_KTHREAD || task_exits(p))
 		return false;
-	if (!in_kernel || !can_stop_leaving())
-		return true;
-	stop_ask(p);
-	return false;
+	if (!in_kernel)
+		return chain_stops(id, AT_USER);
+	if (can_stop_leaving(p) && (!chain_stops(id, LEAVING) || stop_ask(p)))
+		return false;
+	return chain_stops(id, is_reader(p) ? AT_READER : AT_KERNEL);
 }
 
 static __always_inline bool is_stopped(const struct task_struct *p,
@@ -296,7 +296,7 @@ static __always_inline void bandwidth_start(u32 cpu, struct task_struct *p)
 
 	if (!any_quota())
 		return;
-	/* The kernel has a task start again where it stands as it changes what that may do. */
+	/* A change of its standing has a task start again where it stands. */
 	if (p != bpf_get_current_task_btf())
 		stop_forget(c);
 	if (!bandwidth_follow(cpu, p) || !may_park(p, cpu))
@@ -315,27 +315,33 @@ static __always_inline bool bandwidth_slice_end(u32 cpu, struct task_struct *p)
 	struct cpu_ctx *c = cpu_ctx(cpu);
 
 	bandwidth_settle(c, p);
-	if (!any_quota())
-		return false;
-	if (bandwidth_follow(cpu, p))
+	if (any_quota() && bandwidth_follow(cpu, p))
 		return bandwidth_stops(cpu, c, p);
 	stop_forget(c);
 	return false;
 }
 
 /*
- * ops.enqueue: park @p, which is on @cpu, if its group may not run. One that is parked may
- * be enqueued anew, as up to 6.18 one that may not migrate is in the switch away from it.
+ * The slice of a task that is parked, and of no other. It is kept while the task is dequeued
+ * and enqueued anew without a run between, as its affinity changes or, up to 6.18, in the
+ * switch away from one that may not migrate: there it may be parked again.
  */
+static __always_inline u64 parked_slice(void)
+{
+	return slice_ns + 1;
+}
+
+/* ops.enqueue: park @p, which is on @cpu, if its group may not run. */
 static __always_inline bool bandwidth_park(struct task_struct *p, u32 cpu,
 					   struct cpu_ctx *c, u64 enq_flags)
 {
-	bool in_kernel = enq_flags & SCX_ENQ_WAKEUP || !is_at_user(c, p);
+	bool in_kernel = p->scx.slice != parked_slice() &&
+			 (enq_flags & SCX_ENQ_WAKEUP || !is_at_user(c, p));
 
-	if (!any_quota() || !quota_stops(p, in_kernel) || !may_park(p, cpu))
+	if (!any_quota() || !may_park(p, cpu) || !quota_stops(p, in_kernel))
 		return false;
 	c->parked = true;
-	scx_bpf_dsq_insert(p, PARK_DSQ + cpu, slice_ns, enq_flags);
+	scx_bpf_dsq_insert(p, PARK_DSQ + cpu, parked_slice(), enq_flags);
 	timer_arm(TIMER_BANDWIDTH, BANDWIDTH_LEAST_NS);
 	count(parked);
 	return true;
@@ -375,7 +381,6 @@ __noinline int offer_released(const struct task_struct *p __arg_trusted,
 static __always_inline void release_one(struct bpf_iter_scx_dsq *it,
 					struct task_struct *p, u32 cpu)
 {
-	cpu_ctx(cpu)->at_user = 0;
 	scx_bpf_dsq_move_set_slice(it, slice_ns);
 	scx_bpf_dsq_move_set_vtime(it, released_key(p, cpu));
 	if (!scx_bpf_dsq_move_vtime(it, p, cpu, 0))
@@ -384,16 +389,32 @@ static __always_inline void release_one(struct bpf_iter_scx_dsq *it,
 	offer_released(p, cpu);
 }
 
+/*
+ * May @p, which is parked, run again? After as long as a group pays for its debts at most it
+ * may for a moment in any case: others of its group, deep in the kernel, may use up all that
+ * the group gets, and the watchdog of sched_ext waits for no task longer than 10 s.
+ */
+static __always_inline bool may_go_on(const struct task_struct *p)
+{
+	u64 until = p->scx.runnable_at + BANDWIDTH_DEBT_NS / tick_ns;
+
+	return !is_stopped(p, false) || vt_before(until, bpf_jiffies64());
+}
+
 /* Release the tasks that @cpu, this CPU, has parked and that may run again. */
 __noinline int release_parked(u32 cpu)
 {
+	struct cpu_ctx *c = cpu_ctx(cpu);
 	struct task_struct *p;
 
+	/* First: other CPUs set it after they have parked a task here. */
+	*(volatile bool *)&c->parked = false;
 	bpf_for_each(scx_dsq, p, PARK_DSQ + cpu, 0) {
-		if (!is_stopped(p, false))
+		if (may_go_on(p))
 			release_one(BPF_FOR_EACH_ITER, p, cpu);
 	}
-	cpu_ctx(cpu)->parked = scx_bpf_dsq_nr_queued(PARK_DSQ + cpu) > 0;
+	if (scx_bpf_dsq_nr_queued(PARK_DSQ + cpu) > 0)
+		c->parked = true;
 	return 0;
 }
 

@@ -154,7 +154,7 @@ __noinline bool may_release(u32 cpu)
 
 	bpf_rcu_read_lock();
 	bpf_for_each(scx_dsq, p, PARK_DSQ + cpu, 0) {
-		may = !is_stopped(p, false);
+		may = may_go_on(p);
 		if (may)
 			break;
 	}

@@ -42,7 +42,7 @@ struct look {
  * A CPU and its queue. The queue itself is the DSQ whose id is the CPU's number. Written
  * under the CPU's rq lock only, and read by other CPUs without it, as hints; but @idle,
  * @expected, @release and @pull_asked by any CPU, @local_pending and @sync_wakee by a
- * waker for its own CPU too (placement), @parked and @at_user by the rescue timer, and
+ * waker for its own CPU too (placement), @parked by the rescue timer, @at_user by its task, and
  * @offline, @parked, @running, @local_pending and @owed by hotplug.
  */
 struct cpu_ctx {
@@ -83,7 +83,8 @@ struct cpu_ctx {
 	u64 pull_rest_ns; /* how long it rests after looks in vain, or 0 */
 	u32 pull_turn; /* looks that ended before all queues were seen */
 
-	struct look waiters; /* tasks that wait for too long in the queue (relief) */
+	struct look
+		waiters; /* tasks that wait for too long in the queue (relief) */
 	struct look readers; /* among them those that hold up RCU */
 
 	/* The last wakee from here, if its waker said that it will sleep; or 0. */

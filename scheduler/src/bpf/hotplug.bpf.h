@@ -42,7 +42,7 @@ static __always_inline void hotplug_offline(s32 cpu)
 	c->offline = true;
 	idle_offline(cpu);
 	load_forgive(cpu);
+	c->parked = false; /* first: what is parked meanwhile sets it */
 	hand_over(cpu);
-	c->parked = false; /* nor is anyone parked here from now on */
 	scx_bpf_kick_cpu(cpu, 0);
 }

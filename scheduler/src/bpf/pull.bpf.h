@@ -69,8 +69,10 @@ __noinline u32 pull_past_head(u32 victim, u32 cpu)
 		if (!may_look(c, c->pull_asked ? PULL_LOOKS_ASKED : PULL_LOOKS))
 			return PULL_LEFT;
 		if (may_run_on(p, cpu) &&
-		    scx_bpf_dsq_move(BPF_FOR_EACH_ITER, p, SCX_DSQ_LOCAL, 0))
+		    scx_bpf_dsq_move(BPF_FOR_EACH_ITER, p, SCX_DSQ_LOCAL, 0)) {
+			c->pull_asked = false;
 			return PULL_TAKEN;
+		}
 		if (p->nr_cpus_allowed > 1)
 			found = PULL_LEFT;
 		else if (found == PULL_EMPTY)

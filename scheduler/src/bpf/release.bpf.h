@@ -28,7 +28,8 @@ static __always_inline void release_cpu(u32 cpu)
 }
 
 /*
- * ops.stopping, ops.update_idle: @cpu switches to a task of a higher class, if it is taken. Of its local queue only the kernel knows what is on it.
+ * ops.stopping, ops.update_idle: @cpu switches to a task of a higher class, if it is
+ * taken. Only the kernel knows what is on its local queue.
  */
 static __always_inline void release_after(u32 cpu)
 {

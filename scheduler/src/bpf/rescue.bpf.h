@@ -166,7 +166,7 @@ static __always_inline void park_elsewhere(struct bpf_iter_scx_dsq *it,
 					   struct task_struct *p, u32 cpu)
 {
 	scx_bpf_dsq_move(it, p, PARK_DSQ + cpu, 0);
-	/* Last: @cpu sets it by what it finds. */
+	/* Last: @cpu clears it, then looks. */
 	cpu_ctx(cpu)->parked = true;
 }
 
@@ -221,10 +221,8 @@ __noinline bool rescue_from(u32 cpu)
 	if (!is_taken(cpu))
 		return false;
 	evacuate(cpu, false);
-	if (cgroup_flat && cpu_ctx(cpu)->parked) {
-		cpu_ctx(cpu)->at_user = 0;
+	if (cgroup_flat && cpu_ctx(cpu)->parked)
 		evacuate(PARK_DSQ + cpu, true);
-	}
 	return true;
 }
 

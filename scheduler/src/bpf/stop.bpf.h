@@ -9,13 +9,15 @@
  *   - where a task is preempted, the way by which it has entered the kernel: on x86, the
  *     return address below its user registers. By a system call or a fault it may be
  *     anywhere, and hold anything;
- *   - from Linux 6.18 on, the task itself, on its way to user mode: it is asked to call
- *     stop_leaving() there. The call may not migrate, so a task that stops in it waits for
- *     its CPU, even if another class takes that. So this comes last.
+ *   - from Linux 6.18 on, the task itself. It is asked to call stop_leaving() as task work:
+ *     on its way to user mode, or where a long system call runs such work. A task that stops
+ *     in the call may not migrate, and waits for its CPU even if another class takes that.
+ *     So tasks are asked only if the other two do not find them soon.
  */
 #pragma once
 
 #include "heddle.bpf.h"
+#include "release.bpf.h"
 
 /* The registers of the context that this CPU's interrupt came from. */
 extern struct pt_regs *__irq_regs __ksym __weak;
@@ -77,14 +79,18 @@ static __always_inline bool tick_hit_user_mode(void)
 #endif
 }
 
-/* Is @p, which is preempted on the CPU of @c, on its way to user mode? */
+/*
+ * Is @p, which is preempted on the CPU of @c, on its way to user mode? Only the current task
+ * is: what was found of another one may be out of date.
+ */
 static __always_inline bool is_at_user(const struct cpu_ctx *c,
 				       const struct task_struct *p)
 {
-	return c->at_user == p->pid || came_by_interrupt(p);
+	return p == bpf_get_current_task_btf() &&
+	       (c->at_user == p->pid || came_by_interrupt(p));
 }
 
-/* One for each task that has been asked, by thread id; made when it is, until it leaves us. */
+/* One for each task that has been asked and has not stopped yet, by thread id. */
 struct stop_request {
 	struct bpf_task_work work;
 };
@@ -110,39 +116,45 @@ extern int bpf_task_work_schedule_resume_impl(struct task_struct *task,
 extern void bpf_preempt_disable(void) __ksym __weak;
 extern void bpf_preempt_enable(void) __ksym __weak;
 
-/* Can tasks be asked to stop on their way to user mode? */
-static __always_inline bool can_stop_leaving(void)
+/* linux/sched.h */
+#define PF_USER_WORKER 0x00004000
+
+/* Can @p be asked to stop? Threads that only work for a process in the kernel do not leave it. */
+static __always_inline bool can_stop_leaving(const struct task_struct *p)
 {
 	bool implied = bpf_ksym_exists(bpf_task_work_schedule_resume);
 
 	/* The verifier refuses the OR of addresses that the compiler would make of it. */
 	barrier_var(implied);
+	if (p->flags & (PF_IO_WORKER | PF_USER_WORKER))
+		return false;
 	return implied || bpf_ksym_exists(bpf_task_work_schedule_resume_impl);
 }
 
 /*
- * The task that runs here is done in the kernel: if it is to stop, it is preempted. Not before
- * the kick is over, in the midst of which it is a reader of RCU.
+ * The task that runs here holds no lock: if it is to stop, it is preempted. It may not be
+ * preempted within the kick, where it is a reader of RCU: every grace period would wait. On
+ * a CPU that another class takes of late it goes on: it could not leave.
  */
 static int stop_leaving(struct bpf_map *map, void *key, void *value)
 {
 	u32 cpu = bpf_get_smp_processor_id();
 	struct cpu_ctx *c = cpu_ctx(cpu);
 
-	if (!c->stop_looks)
+	s32 pid = bpf_get_current_pid_tgid();
+
+	bpf_map_delete_elem(&stop_requests, &pid);
+	if (!c->stop_looks || may_be_kept(cpu))
 		return 0;
-	c->at_user = bpf_get_current_pid_tgid();
+	c->at_user = pid;
 	bpf_preempt_disable();
 	kick(cpu, SCX_KICK_PREEMPT);
 	bpf_preempt_enable();
 	return 0;
 }
 
-/*
- * Ask @p to stop on its way to user mode. If it has been asked and is not there yet, or if
- * there is no memory for the request, that changes nothing: the next look asks again.
- */
-static __always_inline void stop_ask(const struct task_struct *p)
+/* Ask @p to stop, unless it has been asked. False if there is no room for the request. */
+static __always_inline bool stop_ask(const struct task_struct *p)
 {
 	struct task_struct *task = (struct task_struct *)p;
 	struct stop_request *request, none = {};
@@ -154,7 +166,7 @@ static __always_inline void stop_ask(const struct task_struct *p)
 		request = bpf_map_lookup_elem(&stop_requests, &pid);
 	}
 	if (!request)
-		return;
+		return false;
 	if (bpf_ksym_exists(bpf_task_work_schedule_resume))
 		bpf_task_work_schedule_resume(task, &request->work,
 					      &stop_requests, stop_leaving);
@@ -162,14 +174,20 @@ static __always_inline void stop_ask(const struct task_struct *p)
 		bpf_task_work_schedule_resume_impl(task, &request->work,
 						   &stop_requests, stop_leaving,
 						   NULL);
+	return true;
 }
 
 /* ops.disable: @p is not ours any more. */
 static __always_inline void stop_exit_task(const struct task_struct *p)
 {
+	struct cpu_ctx *c = cpu_ctx(cpu_of_task(p));
 	s32 pid = p->pid;
 
-	if (cgroup_flat && can_stop_leaving())
+	if (!cgroup_flat)
+		return;
+	if (c->at_user == pid)
+		c->at_user = 0;
+	if (can_stop_leaving(p))
 		bpf_map_delete_elem(&stop_requests, &pid);
 }
 
