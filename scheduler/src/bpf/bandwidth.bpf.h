@@ -8,12 +8,11 @@
  * is empty,
  *
  *   - a timer preempts the tasks that run on it;
- *   - a task that is preempted in user mode is parked, in a queue of its CPU that nobody
- *     picks from. In the kernel it may hold a lock that others wait for, so there it runs
+ *   - a task that is preempted in user mode is parked, in a queue of its CPU from which no
+ *     CPU picks. In the kernel it may hold a lock that others wait for, so there it runs
  *     on, until a tick or the timer finds it in user mode (stop.bpf.h);
- *   - a task in the kernel whose group owes some ms is asked to stop as it leaves the
- *     kernel; on kernels that cannot ask, it is parked where it is once the group owes too
- *     much.
+ *   - a task in the kernel whose group owes 2 ms is asked to stop as it leaves the kernel.
+ *     If it cannot be asked, it is parked where it is once the group owes too much.
  *
  * The timer runs while a task with a quota does, a millisecond later at most or
  * when the first pool will be empty. It begins the periods and has the CPUs
@@ -302,7 +301,7 @@ static __always_inline void bandwidth_start(u32 cpu, struct task_struct *p)
 	if (!bandwidth_follow(cpu, p) || !may_park(p, cpu))
 		return;
 	c->stop_looks = 1;
-	/* It may sleep before the next look. */
+	/* Ask at once: it may sleep before the next look. */
 	quota_stops(p, true);
 }
 

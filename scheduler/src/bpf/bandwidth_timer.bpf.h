@@ -58,7 +58,10 @@ static __always_inline bool pool_refill(struct pool *pool, u64 now)
 	after = bandwidth_refill(left, pool->quota, pool->burst, pool->period,
 				 periods);
 	__sync_fetch_and_add(&pool->left, after - left);
-	/* What is forgiven counts still: tasks in the kernel may overdraw so much once. */
+	/*
+	 * What is forgiven still counts against tasks that stop in the kernel: they overdraw
+	 * so much once, not in each period.
+	 */
 	if (after > 0)
 		pool->forgiven = 0;
 	else

@@ -27,8 +27,8 @@
 #define EXCHANGE_TRIES 4
 
 /*
- * How many tasks of a queue are looked at for one that may run elsewhere; and how many by
- * a tick, and by a CPU that it asks.
+ * How many tasks of a queue are looked at for one that may run elsewhere. A tick, and a CPU
+ * that a tick has asked (pull_asked), look at the larger number.
  */
 #define PULL_LOOKS 32
 #define PULL_LOOKS_ASKED 1024

@@ -159,8 +159,8 @@ static __always_inline s32 refuge_of(const struct task_struct *p,
 }
 
 /*
- * @p, which is parked and whose group may not run yet, is parked on @cpu from now on: where
- * it is, it would have to leave in the short while in which its group may.
+ * From now on @p is parked on @cpu, which serves us. Its group may not run yet, and once it
+ * may, that may be too short for all parked tasks of a taken CPU to leave it.
  */
 static __always_inline void park_elsewhere(struct bpf_iter_scx_dsq *it,
 					   struct task_struct *p, u32 cpu)
@@ -176,9 +176,9 @@ struct {
 } evacuated;
 
 /*
- * Move tasks of the queue @dsq_id, whose CPU is taken, to CPUs that serve us; they are
- * @parked there, or wait. The verifier takes the programs of timers for sleepable: what
- * needs RCU is inline here.
+ * Move tasks of the queue @dsq_id, whose CPU is taken, to CPUs that serve us. @parked: it is
+ * the queue of the parked ones. The verifier takes the programs of timers for sleepable:
+ * what needs RCU is inline here.
  */
 __noinline int evacuate(u64 dsq_id, bool parked)
 {

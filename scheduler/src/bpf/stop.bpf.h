@@ -12,7 +12,7 @@
  *   - from Linux 6.18 on, the task itself. It is asked to call stop_leaving() as task work:
  *     on its way to user mode, or where a long system call runs such work. A task that stops
  *     in the call may not migrate, and waits for its CPU even if another class takes that.
- *     So tasks are asked only if the other two do not find them soon.
+ *     So a task is asked only if the other two do not find it in user mode soon.
  */
 #pragma once
 
