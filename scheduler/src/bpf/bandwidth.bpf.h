@@ -339,6 +339,7 @@ static __always_inline bool bandwidth_park(struct task_struct *p, u32 cpu,
 
 	if (!any_quota() || !may_park(p, cpu) || !quota_stops(p, in_kernel))
 		return false;
+	stop_done(p);
 	c->parked = true;
 	scx_bpf_dsq_insert(p, PARK_DSQ + cpu, parked_slice(), enq_flags);
 	timer_arm(TIMER_BANDWIDTH, BANDWIDTH_LEAST_NS);

@@ -222,6 +222,7 @@ static __always_inline s32 bandwidth_init(void)
 	bpf_for(cpu, 0, nr_cpus) {
 		err = scx_bpf_create_dsq(PARK_DSQ + cpu,
 					 __COMPAT_scx_bpf_cpu_node(cpu));
+		err = err ?: stop_init(cpu);
 		if (err)
 			return err;
 	}

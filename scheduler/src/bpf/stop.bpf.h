@@ -11,8 +11,9 @@
  *     anywhere, and hold anything;
  *   - from Linux 6.18 on, the task itself. It is asked to call stop_leaving() as task work:
  *     on its way to user mode, or where a long system call runs such work. A task that stops
- *     in the call may not migrate, and waits for its CPU even if another class takes that.
- *     So a task is asked only if the other two do not find it in user mode soon.
+ *     in the call may not migrate, and waits for its CPU even if another class takes that. So
+ *     the first call only has a timer look for the task a moment later, in user mode. If it
+ *     is in the kernel again by then, it stops in the next call.
  */
 #pragma once
 
@@ -50,6 +51,9 @@ static __always_inline bool came_by_interrupt(const struct task_struct *p)
 		return false;
 	/* Its requests' completions run on the way to user mode, and may lock. */
 	if (p->io_uring)
+		return false;
+	/* In stop_leaving(), of which it soon comes to an end. */
+	if (is_migration_disabled(p))
 		return false;
 	top = bpf_this_cpu_ptr(&cpu_current_top_of_stack);
 	bpf_probe_read_kernel(&entered, sizeof(entered),
@@ -93,6 +97,7 @@ static __always_inline bool is_at_user(const struct cpu_ctx *c,
 /* One for each task that has been asked and has not stopped yet, by thread id. */
 struct stop_request {
 	struct bpf_task_work work;
+	bool looked_for; /* it has called, and may be found in user mode */
 };
 
 struct {
@@ -131,21 +136,72 @@ static __always_inline bool can_stop_leaving(const struct task_struct *p)
 	return implied || bpf_ksym_exists(bpf_task_work_schedule_resume_impl);
 }
 
+/* When a task that has called is looked for, ns: the way to user mode takes less. */
+#define STOP_SOON_NS 20000
+
+struct stop_timer {
+	struct bpf_timer timer;
+};
+
+/* By CPU. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, MAX_CPUS);
+	__type(key, u32);
+	__type(value, struct stop_timer);
+} stop_timers SEC(".maps");
+
+static int stop_look(void *map, u32 *key, struct stop_timer *slot)
+{
+	u32 cpu = bpf_get_smp_processor_id();
+
+	if (cpu_ctx(cpu)->stop_looks)
+		kick(cpu, SCX_KICK_PREEMPT);
+	return 0;
+}
+
+static __always_inline void stop_look_soon(u32 cpu)
+{
+	struct stop_timer *slot = bpf_map_lookup_elem(&stop_timers, &cpu);
+
+	if (slot)
+		bpf_timer_start(&slot->timer, STOP_SOON_NS,
+				BPF_F_TIMER_CPU_PIN);
+}
+
+/* ops.init */
+static __always_inline s32 stop_init(u32 cpu)
+{
+	struct stop_timer *slot = bpf_map_lookup_elem(&stop_timers, &cpu);
+	s32 err;
+
+	if (!slot)
+		return -ENOENT;
+	err = bpf_timer_init(&slot->timer, &stop_timers, CLOCK_MONOTONIC);
+	return err ?: bpf_timer_set_callback(&slot->timer, stop_look);
+}
+
 /*
- * The task that runs here holds no lock: if it is to stop, it is preempted. It may not be
- * preempted within the kick, where it is a reader of RCU: every grace period would wait. On
- * a CPU that another class takes of late it goes on: it could not leave.
+ * The task that runs here holds no lock. If it is to stop, a look for it in user mode comes
+ * soon, or, where one came before, it is preempted. Not within the kick, where it is a reader
+ * of RCU: every grace period would wait. On a CPU that another class takes of late it goes
+ * on: it could not leave.
  */
 static int stop_leaving(struct bpf_map *map, void *key, void *value)
 {
+	struct stop_request *request = value;
 	u32 cpu = bpf_get_smp_processor_id();
+	s32 pid = bpf_get_current_pid_tgid();
 	struct cpu_ctx *c = cpu_ctx(cpu);
 
-	s32 pid = bpf_get_current_pid_tgid();
-
-	bpf_map_delete_elem(&stop_requests, &pid);
 	if (!c->stop_looks || may_be_kept(cpu))
 		return 0;
+	if (!request->looked_for) {
+		request->looked_for = true;
+		stop_look_soon(cpu);
+		return 0;
+	}
+	bpf_map_delete_elem(&stop_requests, &pid);
 	c->at_user = pid;
 	bpf_preempt_disable();
 	kick(cpu, SCX_KICK_PREEMPT);
@@ -177,18 +233,25 @@ static __always_inline bool stop_ask(const struct task_struct *p)
 	return true;
 }
 
-/* ops.disable: @p is not ours any more. */
+/* @p has stopped, or is not ours any more: it need not call. */
+static __always_inline void stop_done(const struct task_struct *p)
+{
+	s32 pid = p->pid;
+
+	if (can_stop_leaving(p))
+		bpf_map_delete_elem(&stop_requests, &pid);
+}
+
+/* ops.disable */
 static __always_inline void stop_exit_task(const struct task_struct *p)
 {
 	struct cpu_ctx *c = cpu_ctx(cpu_of_task(p));
-	s32 pid = p->pid;
 
 	if (!cgroup_flat)
 		return;
-	if (c->at_user == pid)
+	if (c->at_user == p->pid)
 		c->at_user = 0;
-	if (can_stop_leaving(p))
-		bpf_map_delete_elem(&stop_requests, &pid);
+	stop_done(p);
 }
 
 /* ops.tick: @p, which runs on this CPU, stops here if it is to and is in user mode. */
