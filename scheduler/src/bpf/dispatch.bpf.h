@@ -93,14 +93,15 @@ static __always_inline void keep_alone(u32 cpu, struct task_struct *p)
 /* ops.dispatch: @prev is the task that ran until now, if any. */
 static __always_inline void dispatch_cpu(s32 cpu, struct task_struct *prev)
 {
+	bool slice_end = prev && (prev->scx.flags & SCX_TASK_QUEUED);
 	struct cpu_ctx *c = cpu_ctx(cpu);
 
 	if (dispatch_in_vain(cpu))
 		return;
 	bandwidth_release(cpu, c);
-	reweigh_waiting(cpu, c);
+	reweigh_waiting(cpu, c, slice_end);
 	relieve(cpu, c);
-	if (prev && (prev->scx.flags & SCX_TASK_QUEUED)) {
+	if (slice_end) {
 		dispatch_slice_end(cpu, c, prev);
 		return;
 	}

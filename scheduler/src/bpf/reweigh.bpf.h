@@ -208,12 +208,16 @@ __noinline int reweigh_queue(u32 cpu)
 	return 0;
 }
 
-/* ops.dispatch: once in each walk, however often a task here sleeps. */
-static __always_inline void reweigh_waiting(u32 cpu, struct cpu_ctx *c)
+/*
+ * ops.dispatch: the task that ran is at its @slice_end, or sleeps. Then once in each walk is
+ * enough: tasks that sleep often would pay for what others do to their weights.
+ */
+static __always_inline void reweigh_waiting(u32 cpu, struct cpu_ctx *c,
+					    bool slice_end)
 {
 	u32 walk = reweighing_walks;
 
-	if (!cgroup_flat || !walk || c->reweighed == walk)
+	if (!cgroup_flat || !walk || (!slice_end && c->reweighed == walk))
 		return;
 	c->reweighed = walk;
 	reweigh_queue(cpu);
