@@ -6,7 +6,7 @@
 use anyhow::{Context, Result};
 use caps::{CapSet, Capability, CapsHashSet};
 
-/// What the kernel asks of a process that loads a scheduler (bpf_prog_load() in
+/// What the kernel asks of who loads a scheduler (bpf_prog_load() in
 /// kernel/bpf/syscall.c): BPF itself, pointers in programs, and struct_ops, which
 /// count as programs of the network.
 pub const NEEDED: [Capability; 3] = [
@@ -14,10 +14,6 @@ pub const NEEDED: [Capability; 3] = [
     Capability::CAP_PERFMON,
     Capability::CAP_NET_ADMIN,
 ];
-
-/// Addresses of the kernel's functions. Without them, a task whose group has used up its quota
-/// is found in user mode by ticks only (stop.bpf.h).
-const TO_RESOLVE: Capability = Capability::CAP_SYSLOG;
 
 /// Looking through the programs that are loaded, for `-v`.
 const TO_QUERY: Capability = Capability::CAP_SYS_ADMIN;
@@ -39,7 +35,6 @@ pub fn missing() -> Result<Vec<String>> {
 /// The kernel refuses.
 pub fn drop_unneeded(query: bool) -> Result<()> {
     let mut kept: CapsHashSet = NEEDED.into_iter().collect();
-    kept.insert(TO_RESOLVE);
     if query {
         kept.insert(TO_QUERY);
     }

@@ -22,8 +22,7 @@ __noinline int pools_add_pending(u32 cpu, u64 now)
 
 		if (!id)
 			break;
-		if (c->stop_looks < STOP_LOOKS)
-			pool->runners++;
+		pool->runners++;
 		/* It may have begun to draw after @now was read. */
 		if (vt_before(since, now))
 			pool->pending += now - since;
@@ -51,22 +50,14 @@ __noinline bool cpu_overdraws(u32 cpu)
 static __always_inline bool pool_refill(struct pool *pool, u64 now)
 {
 	u64 periods = bandwidth_periods(now, pool->due, pool->period);
-	s64 left = *(volatile s64 *)&pool->left, after;
+	s64 left = *(volatile s64 *)&pool->left;
 
 	if (!periods)
 		return false;
-	after = bandwidth_refill(left, pool->quota, pool->burst, pool->period,
-				 periods);
-	__sync_fetch_and_add(&pool->left, after - left);
-	/*
-	 * What is forgiven still counts against tasks that stop in the kernel: they overdraw
-	 * so much once, not in each period.
-	 */
-	if (after > 0)
-		pool->forgiven = 0;
-	else
-		pool->forgiven += after - left -
-				  (s64)bandwidth_gain(pool->quota, periods);
+	__sync_fetch_and_add(&pool->left,
+			     bandwidth_refill(left, pool->quota, pool->burst,
+					      pool->period, periods) -
+				     left);
 	pool->due += periods * pool->period;
 	count(nr_periods);
 	if (pool->throttled_since) {
@@ -147,8 +138,8 @@ __noinline int pool_word_look(u32 word, u64 now)
 }
 
 /*
- * Has @cpu parked a task that may run again? Only the timer asks: the verifier
- * takes its programs for sleepable, as is the one that sets it up.
+ * Has @cpu parked a task that may run again? The timer's, whose programs the
+ * verifier takes for sleepable, as is the one that sets it up.
  */
 __noinline bool may_release(u32 cpu)
 {
@@ -157,7 +148,7 @@ __noinline bool may_release(u32 cpu)
 
 	bpf_rcu_read_lock();
 	bpf_for_each(scx_dsq, p, PARK_DSQ + cpu, 0) {
-		may = may_go_on(p);
+		may = !is_throttled(p);
 		if (may)
 			break;
 	}
@@ -177,9 +168,6 @@ __noinline int bandwidth_enforce(u32 cpu)
 			look.next = BANDWIDTH_LEAST_NS;
 			c->release = true;
 			kick(cpu, SCX_KICK_PREEMPT);
-			if (is_taken(
-				    cpu)) /* which does not heed that (rescue) */
-				timer_arm(TIMER_RESCUE, 0);
 			return 0;
 		}
 	}
@@ -222,7 +210,6 @@ static __always_inline s32 bandwidth_init(void)
 	bpf_for(cpu, 0, nr_cpus) {
 		err = scx_bpf_create_dsq(PARK_DSQ + cpu,
 					 __COMPAT_scx_bpf_cpu_node(cpu));
-		err = err ?: stop_init(cpu);
 		if (err)
 			return err;
 	}

@@ -76,7 +76,7 @@ static __always_inline bool is_lowly(const struct task_struct *p)
 	return task_is_idle_policy(p) || p->policy == SCHED_BATCH;
 }
 
-/* Only a wakee preempts, unless its waker makes room itself. */
+/* Only who wakes does, and not where its waker makes room itself. */
 static __always_inline bool global_may_preempt(const struct task_struct *p,
 					       bool wakeup, bool waker_sleeps)
 {
@@ -108,7 +108,6 @@ static __always_inline s32 global_init_task(struct task_struct *p)
 	GRQ_UNLOCK(grq, &hold, slot);
 	if (!node)
 		count(nodes_exhausted);
-	/* The kernel's setter refuses a task that is not ours yet. */
 	p->scx.dsq_vtime = deadline_key(0, node);
 	return 0;
 }
@@ -146,7 +145,7 @@ static __always_inline void global_set_affinity(struct task_struct *p)
 /* ops.enable: at fork or from another class, a task starts with a new slice. */
 static __always_inline void global_enable(struct task_struct *p)
 {
-	scx_bpf_task_set_dsq_vtime(p, fresh_key(p));
+	p->scx.dsq_vtime = fresh_key(p);
 	global_set_affinity(p);
 }
 
@@ -187,7 +186,7 @@ static __always_inline void global_settle(struct grq *grq, u32 cpu,
 		heap_at(grq->nodes, node)->left_ns = left;
 	GRQ_UNLOCK_STRICT(grq, &hold, task);
 	g->curr_sum_exec = p->se.sum_exec_runtime;
-	scx_bpf_task_set_dsq_vtime(p, key);
+	p->scx.dsq_vtime = key;
 }
 
 /* ops.running: @p starts on @cpu. */
@@ -232,7 +231,7 @@ static __always_inline u64 global_claim(const struct task_struct *p,
 {
 	u64 fresh = fresh_key(p);
 
-	/* A task of the idle policy is not first for having slept. */
+	/* Who sleeps by the idle policy is not first for that. */
 	if (wakeup && task_is_idle_policy(p))
 		return fresh;
 	return kept_key(p->scx.dsq_vtime, fresh);
@@ -352,12 +351,10 @@ static __always_inline s32 global_place(struct task_struct *p, s32 prev_cpu,
 		return prev_cpu;
 	if (cpu < 0)
 		return global_where_latest(p, grq, prev_cpu, wake_flags);
-	if (is_taken(cpu) || may_be_kept(cpu))
-		return cpu; /* which wakes up for the queue */
 	GRQ_LOCK_STRICT(grq, &hold);
 	left = left_of(node_of(grq, p));
 	GRQ_UNLOCK_STRICT(grq, &hold, task);
-	scx_bpf_task_set_dsq_vtime(p, global_claim(p, true));
+	p->scx.dsq_vtime = global_claim(p, true);
 	scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, left, 0);
 	global_cpu(this_cpu)->waker_sleeps = false;
 	count(idle_direct);
@@ -390,7 +387,7 @@ static __always_inline void global_enqueue_own(struct task_struct *p, u32 cpu,
 	if (!bpf_cpumask_test_cpu(cpu, p->cpus_ptr)) {
 		u32 to = bpf_cpumask_any_distribute(p->cpus_ptr);
 
-		scx_bpf_task_set_dsq_vtime(p, key);
+		p->scx.dsq_vtime = key;
 		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL_ON | to, left, enq_flags);
 		count(local);
 		return;
@@ -468,7 +465,7 @@ static __always_inline void global_enqueue(struct task_struct *p, u64 enq_flags)
 	    cpu_ctx(this_cpu)->offline) {
 		if (wakeup)
 			enq_flags |= SCX_ENQ_PREEMPT;
-		scx_bpf_task_set_dsq_vtime(p, key);
+		p->scx.dsq_vtime = key;
 		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, left, enq_flags);
 		count(local);
 		return;
@@ -477,7 +474,7 @@ static __always_inline void global_enqueue(struct task_struct *p, u64 enq_flags)
 		global_enqueue_own(p, cpu, key, left, wakeup, enq_flags);
 		return;
 	}
-	scx_bpf_task_set_dsq_vtime(p, key);
+	p->scx.dsq_vtime = key;
 	preempts = global_may_preempt(p, wakeup, waker_sleeps) &&
 		   global_preempts(key, false, global_cpu(cpu));
 	if (preempts && !global_queue_first(cpu, key)) {
@@ -506,7 +503,7 @@ static __always_inline void global_dequeue(const struct task_struct *p)
 	struct grq_hold hold = {};
 	struct grq *grq = the_grq();
 
-	/* A task that waits here is queued only under its own rq lock, which is held. */
+	/* Who waits here is queued by none but its own run queue, whose lock is held. */
 	if (!grq || !*(volatile u16 *)&heap_at(grq->nodes, node)->lane)
 		return;
 	GRQ_LOCK(grq, &hold);

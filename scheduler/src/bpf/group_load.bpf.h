@@ -8,15 +8,15 @@
  * cost nearly as much as all else that groups do there.
  *
  * While a task waits, its weight, its group or its class may change. Each of these
- * is told (reweigh.bpf.h), and moves what was counted. A task that runs meanwhile
- * is stopped before and started after, as if it had slept.
+ * is told (reweigh.bpf.h), and moves what was counted. Who runs meanwhile is
+ * stopped before and started after, as if he had slept.
  *
- * A task that sleeps in debt is counted until the debt has worn off
- * (policy/debts.h): else the others of its group would be charged as if it had had
- * nothing. The clock of an idle CPU stands, so all debts there are forgiven.
+ * Who sleeps in debt is counted until it has worn off (policy/debts.h): else the
+ * others of his group would be charged as if he had had nothing. The clock of a CPU
+ * that idles stands, so there all is forgiven.
  *
- * Loads are striped by CPU. A weight may be added to one stripe and subtracted
- * from another, so only their sum means anything.
+ * Loads are striped by CPU: who adds is seldom who subtracts, so a stripe by
+ * itself means nothing, and the sum does.
  */
 #pragma once
 
@@ -54,6 +54,15 @@ static __always_inline void load_add(u32 cpu, u32 id, u64 weight)
 	group_add_load(group_at(id), cpu, weight);
 }
 
+/*
+ * ops.init_task: @p may be of another class, and never come to us. It is counted
+ * nowhere then, but ops.cgroup_move is told of it all the same.
+ */
+static __always_inline void load_init_task(struct task_struct *p)
+{
+	p->scx.dsq_vtime = KEY_UNCOUNTED;
+}
+
 /* ops.enable, ops.cgroup_move: the slot of @p's group may have been another's. */
 static __always_inline void load_enter(const struct task_struct *p)
 {
@@ -83,7 +92,7 @@ static __always_inline void load_join(u32 cpu, struct task_struct *p,
 	if (who->group <= ROOT_GROUP ||
 	    !load_in_debt(p, debt_load(who->group, who->weight)))
 		group_add_load(g, cpu, who->weight);
-	scx_bpf_task_set_dsq_vtime(p, p->scx.dsq_vtime & ~KEY_UNCOUNTED);
+	p->scx.dsq_vtime &= ~KEY_UNCOUNTED;
 	if (!g->serial)
 		group_activate(p->sched_task_group);
 }
@@ -93,7 +102,7 @@ static __always_inline void load_leave(struct task_struct *p)
 {
 	if (!cgroup_flat || !is_counted(p))
 		return;
-	scx_bpf_task_set_dsq_vtime(p, p->scx.dsq_vtime | KEY_UNCOUNTED);
+	p->scx.dsq_vtime |= KEY_UNCOUNTED;
 	load_add(cpu_of_task(p), group_id(p->sched_task_group),
 		 -task_weight(p));
 }
@@ -104,14 +113,15 @@ static __always_inline void load_end(u32 cpu, u64 load)
 	load_add(cpu, debt_group(load), -debt_weight(load));
 }
 
-/* ops.stopping: @p, which runq_stop() has marked, goes to sleep, last on @cpu. */
+/* ops.stopping: @p goes to sleep, last on @cpu. */
 static __always_inline void load_sleep(u32 cpu, struct task_struct *p)
 {
 	struct cpu_ctx *c = cpu_ctx(cpu);
-	u64 vt = vt_of_key(p->scx.dsq_vtime), load;
+	u64 key = p->scx.dsq_vtime, vt = vt_of_key(key), load;
 
 	if (!cgroup_flat)
 		return;
+	p->scx.dsq_vtime = key | KEY_UNCOUNTED;
 	if (c->curr_group <= ROOT_GROUP || !vt_before(c->clock, vt) ||
 	    p->flags & PF_EXITING || c->offline) {
 		load_add(cpu, c->curr_group, -(u64)c->curr_weight);

@@ -18,7 +18,6 @@
  */
 #pragma once
 
-#include "burst.bpf.h"
 #include "heddle.bpf.h"
 #include "topology.bpf.h"
 
@@ -137,8 +136,8 @@ static __always_inline void idle_offline(u32 cpu)
 }
 
 /*
- * ops.running: does this CPU run a SCHED_IDLE task now? Each such task sets the
- * bit anew, since the wakee that it was claimed for may be elsewhere.
+ * ops.running: does this CPU run a SCHED_IDLE task now? Its bit is set anew with
+ * each, since who claimed the last may have gone elsewhere.
  */
 static __always_inline void idle_note_running(u32 cpu, struct cpu_ctx *c,
 					      bool sched_idle)
@@ -185,8 +184,8 @@ __noinline u64 scan_word(u32 word)
 }
 
 /*
- * One CPU of each idle core of @word, whose idle CPUs are @idle. Of the core of
- * @near it is @near.
+ * The idle cores of @word, of whose CPUs those of @idle idle: one CPU of each,
+ * @near of its own core.
  */
 static __always_inline u64 cores_of(u64 idle, u32 word,
 				    const volatile struct cpu_place *near)
@@ -526,9 +525,6 @@ static __always_inline s32 claim_sched_idle(const struct task_struct *p,
 		return -ENOENT;
 	cpu = claim_nearest(p, near, words_within(near, wake_reach(wake_flags)),
 			    SOUGHT_SCHED_IDLE);
-	/* Its bit is not cleared when another class takes it. */
-	if (cpu >= 0 && is_taken(cpu))
-		return -EBUSY;
 	if (cpu >= 0)
 		count(sched_idle_claim);
 	return cpu;

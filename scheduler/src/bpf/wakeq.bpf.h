@@ -5,8 +5,8 @@
  * A wakee that gets no idle CPU waits on the queue of its home CPU, where it
  * may come to run at any time. Beside that, its LLC has a first-in-first-out
  * queue of references to such wakees, and a CPU that would idle takes the one
- * that has waited longest. The first CPU to come gets the task; the reference
- * that is left is found out by its generation and dropped (policy/wakeq.h).
+ * that has waited longest. Whoever comes first has the task; the reference that
+ * is left is found out by its generation and dropped (policy/wakeq.h).
  *
  * References are hints. That no CPU idles while a task waits is the business of
  * the offers (pull.bpf.h), which cover every task that is queued, so a reference
@@ -29,9 +29,6 @@ const volatile bool wakeq_steal_node = true;
 
 /* How many references to look at before it is better to take any task. */
 #define WAKEQ_TRIES 4
-
-/* How many tasks of a queue to look at for the one that a reference means. */
-#define WAKEQ_LOOKS 16
 
 struct ring wakeqs[MAX_WAKEQS];
 
@@ -81,7 +78,6 @@ static __always_inline bool wakeq_take(u64 ref, u32 cpu)
 	u32 home = cpu_of_ref(ref), pid = pid_of_ref(ref);
 	struct task_struct *p;
 	bool taken = false;
-	u32 looks = 0;
 
 	if (!cpu_ctx(home)->nr_queued) {
 		count(wakeq_gone);
@@ -91,7 +87,7 @@ static __always_inline bool wakeq_take(u64 ref, u32 cpu)
 		u64 key = p->scx.dsq_vtime;
 
 		if (p->pid != pid) {
-			if (beyond_ref(key, ref) || ++looks == WAKEQ_LOOKS)
+			if (beyond_ref(key, ref))
 				break;
 			continue;
 		}
@@ -99,8 +95,7 @@ static __always_inline bool wakeq_take(u64 ref, u32 cpu)
 			count(wakeq_stale);
 			return false;
 		}
-		if (!bpf_cpumask_test_cpu(cpu, p->cpus_ptr) ||
-		    is_migration_disabled(p)) {
+		if (!bpf_cpumask_test_cpu(cpu, p->cpus_ptr)) {
 			count(wakeq_barred);
 			return false;
 		}
@@ -111,7 +106,7 @@ static __always_inline bool wakeq_take(u64 ref, u32 cpu)
 	if (!taken)
 		count(wakeq_gone);
 	else if (scx_bpf_dsq_nr_queued(home) <= 0)
-		withdraw_empty(home);
+		withdraw(home);
 	return taken;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! `policy/preempt.h`: which task runs next.
+//! `policy/preempt.h`: who runs next.
 
 use super::*;
 
@@ -54,6 +54,12 @@ proptest! {
     fn only_who_weighs_more_or_yields_less_may_cut_an_ending_run_short(wakee in contender(), curr in contender()) {
         let differs = wakee.idle != curr.idle;
         prop_assert_eq!(shim_left_to_finish(&wakee, &curr), !differs && wakee.inv >= curr.inv);
+    }
+
+    #[test]
+    fn a_hog_runs_long_on_average(sleeps in 1u64..1 << 20, mean in 0..100 * MS, gran in 0..100 * MS) {
+        prop_assert_eq!(shim_is_hog(sleeps * mean, sleeps, gran), mean > gran);
+        prop_assert!(shim_is_hog(mean + 1, 0, gran));
     }
 
     #[test]
