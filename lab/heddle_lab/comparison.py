@@ -1,4 +1,4 @@
-"""From cells to rows: who is compared with whom, over which pairs."""
+"""From cells to rows: which schedulers are compared, over which pairs."""
 
 import statistics
 from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -119,7 +119,7 @@ def against(cells: list[CellResult], baseline: str) -> list[CellResult]:
 
 
 def outdone(cells: list[CellResult], rivals: Sequence[str]) -> set[Subject]:
-    """Return what is behind one of the rivals (`stats.is_behind`): who is level with the best of them is not in it.
+    """Return what is behind one of the rivals (`stats.is_behind`): one level with the best of them is not in it.
 
     Raises:
         HeddleError: no cell is of a rival.

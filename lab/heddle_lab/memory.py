@@ -1,7 +1,7 @@
-"""Memory for guests: who starts one says so first, and none is started that would not fit.
+"""Memory for guests: a process announces a guest before it starts it, and starts none that would not fit.
 
 A guest touches its memory little by little, so that what is free now says nothing about what its neighbours will
-take. So each guest of this host, whoever started it, has an entry in a ledger while it runs: a file that its process
+take. So each guest of this host, whatever started it, has an entry in a ledger while it runs: a file that its process
 keeps locked, which the kernel unlocks however the process ends.
 """
 

@@ -1,4 +1,4 @@
-"""A folder for the files of running guests, which goes whatever ends the run: if not with it, then with the next."""
+"""A folder for the files of running guests, which goes whatever ends the run: with it, or else with the next."""
 
 import fcntl
 import shutil

@@ -35,7 +35,7 @@ from heddle_lab.tomlfile import Model
 CONFIDENCE = 0.95
 ALPHA = 0.05
 BEHIND = 0.02
-"""who is worse by more by the whole of the interval is behind"""
+"""a scheduler is behind if its whole interval is worse by more"""
 SMALLEST_EFFECT = 0.01
 """a median ratio nearer to 1 is no finding: the quantum alone moves compute-bound cells by up to 2 % (lab/clock)"""
 

@@ -104,7 +104,7 @@ class Metric(Model):
         return hashing.of_data(self.model_dump(exclude={"judged", "resolution"}, exclude_defaults=True))
 
     def about(self) -> dict[str, Any]:
-        """Return what a result says of the metric, for those who compare it."""
+        """Return what a result says of the metric, for comparisons."""
         resolution = {} if self.resolution is None else {"resolution": self.resolution}
         return {"unit": self.unit, "better": self.better, "sha256": self.fingerprint(), **resolution}
 

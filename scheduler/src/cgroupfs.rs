@@ -94,7 +94,7 @@ pub fn watch(root: PathBuf) -> Result<Watch> {
     };
     thread::Builder::new()
         .name("cgroupfs".to_string())
-        // Whoever took what is told has gone: there is nothing left to do.
+        // An error means that the receiver has gone: there is nothing left to do.
         .spawn(move || tree.follow(&end).unwrap_or_default())
         .context("cannot watch cgroups")?;
     Ok(Watch {
@@ -111,7 +111,7 @@ struct Group {
     limited: bool,
 }
 
-/// Whoever takes what is told has gone.
+/// The receiver of what is told has gone.
 type Gone = SendError<Told>;
 
 struct Tree {

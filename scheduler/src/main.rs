@@ -112,7 +112,7 @@ fn start_printer(
     (printer.thread().clone(), ended)
 }
 
-/// What the printer came to, which has been told to end. One whose reader does not read is left
+/// What the printer came to, which has been told to end. If nobody reads its lines, it is left
 /// behind: it holds up nobody.
 fn end_printer(thread: &Thread, printed: &Receiver<Result<()>>) -> Result<()> {
     thread.unpark();

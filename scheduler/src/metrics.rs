@@ -2,9 +2,9 @@
 
 //! The counters for Prometheus: OpenMetrics text over HTTP, at /metrics.
 //!
-//! Whoever reaches the port may send what they like. The scheduler ends with this
-//! process, so what a connection may take of memory and time is limited, and a
-//! slow one holds up neither the scheduler nor the others.
+//! A client may send anything. The scheduler ends with this process, so what a
+//! connection may take of memory and time is limited, and a slow one holds up
+//! neither the scheduler nor the others.
 
 use std::convert::Infallible;
 use std::io;
@@ -79,8 +79,8 @@ pub fn parse_address(text: &str) -> Result<SocketAddr, String> {
         .map_err(|_| "give a port, or an address and a port such as 192.0.2.7:9464".to_string())
 }
 
-/// Answer scrapes at `address`, each with the sample that whoever holds the
-/// receiver sends it. The thread ends with the process.
+/// Answer scrapes at `address`, each with a sample that the holder of the
+/// receiver sends. The thread ends with the process.
 ///
 /// # Errors
 /// The address cannot be bound, or there can be no thread.
@@ -136,7 +136,7 @@ async fn converse(stream: TcpStream, ask: Sender<Asked>, limits: Limits) -> Resu
         .header_read_timeout(limits.head)
         .max_buf_size(HEAD_BYTES)
         .keep_alive(false)
-        // Who has sent all that it will send waits for the answer all the same.
+        // A client that has sent all that it will send still waits for the answer.
         .half_close(true)
         .serve_connection(TokioIo::new(stream), service);
     Ok(timeout(limits.whole, conversation).await??)

@@ -20,7 +20,7 @@ use crate::topology::Topology;
 use crate::usage::{Tree, Usage};
 use crate::view::View;
 
-/// How often those who wait look whether they should end.
+/// How often a wait for keys looks whether it should end.
 const POLL: Duration = Duration::from_millis(100);
 
 /// How long the scheduler may take to answer.

@@ -6,7 +6,7 @@
 use anyhow::{Context, Result};
 use caps::{CapSet, Capability, CapsHashSet};
 
-/// What the kernel asks of who loads a scheduler (bpf_prog_load() in
+/// What the kernel asks of a process that loads a scheduler (bpf_prog_load() in
 /// kernel/bpf/syscall.c): BPF itself, pointers in programs, and struct_ops, which
 /// count as programs of the network.
 pub const NEEDED: [Capability; 3] = [

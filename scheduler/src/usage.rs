@@ -296,7 +296,7 @@ mod tests {
         let mut both = vec![(top, "pods".to_string()), (pod, "pods/one/c".to_string())];
         both.sort();
         assert_eq!(names(&groups.read(&mut tree, &[pod, 0])), both);
-        // Made before the other goes, whose number this filesystem may give again; cgroupfs does not.
+        // Made before the other goes: this filesystem may give its number again; cgroupfs does not.
         let later = groups.set("pods/three", 0);
         fs::remove_dir_all(groups.0.join("pods/one")).unwrap();
         assert_eq!(

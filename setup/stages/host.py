@@ -72,7 +72,7 @@ def _as_root(missing: list[str]) -> list[str]:
     if not shutil.which("sudo"):
         raise SetupError(f"neither root nor sudo: {mend}")
     sudo = ["sudo", "--preserve-env=DEBIAN_FRONTEND"]
-    # Of apt-get, not of `sudo -v`: that asks even who may run this without a password.
+    # Of apt-get, not of `sudo -v`: that asks for a password even where apt-get needs none.
     if process.output([*sudo, "apt-get", "--version"]) is None:
         raise SetupError(f"sudo runs no apt-get for this user: {mend}")
     return sudo

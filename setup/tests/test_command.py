@@ -43,7 +43,7 @@ def test_a_full_disk_is_one_line(
     file: str | None,
     line: str,
 ) -> None:
-    """Who writes to an open file is not told which it is."""
+    """The error of a write to an open file does not name the file."""
 
     def fail(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), file)

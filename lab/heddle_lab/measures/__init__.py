@@ -1,7 +1,7 @@
 """What a scheduler did, measured from the kernel's sched tracepoints with exact virtual time.
 
 events      the tracepoints as columns; made by ringbuffer (the guest's) or by ftrace (text of any machine)
-timeline    who ran when and who waited when; affinity says where a task may run
+timeline    when each task ran and when it waited; affinity says where it may run
 idle        wasted idle                  latency     wakeup to run
 missed      wakeups beside an idle CPU   packing     tasks on worse cores than they could have
 steps       functions of time that they count with

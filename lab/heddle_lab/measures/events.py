@@ -67,7 +67,7 @@ class Events:
     current: Ints
     """pid that was running there: the switch's previous task, the waker, the parent; 0 is idle"""
     pid: Ints
-    """whom it is about: the switch's next task, the woken, the migrated, the child"""
+    """pid of the task that it is about: the switch's next task, the woken, the migrated, the child"""
     value: Ints
     """switch: state of the previous task; wakeups: target CPU; migration: destination; affinity: index into masks;
     cgroup: index into paths"""

@@ -37,14 +37,14 @@ NICE_WEIGHTS = (
 
 @dataclass(frozen=True)
 class Shares:
-    """Who is entitled to how much, beside what a task's nice value says."""
+    """What tasks are entitled to, beside what their nice values say."""
 
     weights: Mapping[int, float] = field(default_factory=dict)
     """pid -> weight, such as 3 for SCHED_IDLE, whose priority does not show it"""
     groups: Mapping[int, str] = field(default_factory=dict)
     """pid -> group; tasks without one are together in the group ''"""
     group_weights: Mapping[str, float] = field(default_factory=dict)
-    """group -> weight, 100 if not given as in cgroup v2's cpu.weight"""
+    """group -> weight; 100 unless given, as in cgroup v2's cpu.weight"""
 
 
 @dataclass(frozen=True)

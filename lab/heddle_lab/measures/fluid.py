@@ -35,7 +35,7 @@ def water_fill(capacity: float, demands: list[tuple[float, float]]) -> list[floa
     """
     shares = [0.0] * len(demands)
     weight_left = sum(weight for weight, _ in demands)
-    # Whoever reaches the cap first has the least cap per weight; the rest share what is left.
+    # The one that reaches its cap first has the least cap per weight; the rest share what is left.
     for index in sorted(range(len(demands)), key=lambda index: demands[index][1] / demands[index][0]):
         weight, cap = demands[index]
         shares[index] = min(cap, capacity * weight / weight_left)

@@ -1,4 +1,4 @@
-"""The events as a file for ui.perfetto.dev: CPUs, threads with their states, and who woke whom, all drawn by itself.
+"""The events as a file for ui.perfetto.dev, which draws CPUs, threads with their states, and each wakeup's waker.
 
 Format: protos/perfetto/trace/ftrace of perfetto.dev; a bundle holds the events of one CPU.
 """

@@ -1,4 +1,4 @@
-"""Who ran when, and who waited when: the events made into intervals.
+"""When each task ran, and when it waited: the events made into intervals.
 
 A *run* is a task on a CPU without interruption, the idle task (pid 0) included: the runs of a CPU cover the whole
 window. A *wait* is the time a task is runnable and does not run: from its wakeup (`sched_waking`, else

@@ -214,7 +214,7 @@ def fair_rates(
 
 
 def _fill(capacity: Fraction, demands: dict) -> dict:
-    """Give everyone the proportional share; whoever cannot use it is served to the cap and leaves; again."""
+    """Give each its proportional share; one that cannot use it gets its cap and leaves; repeat."""
     shares: dict = {}
     rest = dict(demands)
     while rest:

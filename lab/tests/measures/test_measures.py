@@ -121,7 +121,7 @@ def test_water_filling_is_fair(capacity: float, demands: list[tuple[float, float
     assert sum(shares) == pytest.approx(min(capacity, sum(cap for _, cap in demands)))
     level = max(share / weight for share, (weight, _) in zip(shares, demands, strict=True))
     for share, (weight, cap) in zip(shares, demands, strict=True):
-        # Whoever gets less per weight than another is full.
+        # One that gets less per weight than another is at its cap.
         assert share <= cap * (1 + 1e-9)
         assert share / weight == pytest.approx(level, rel=1e-6) or share == pytest.approx(cap, rel=1e-6)
 

@@ -104,7 +104,7 @@ def test_work_is_a_part_of_what_the_best_places_do() -> None:
     assert packing.packed(line(100, (0, 100, 0, 100), (2, 101, 0, 50)), HYBRID, SMT) == pytest.approx(1)
     assert packing.packed(line(100, (0, 100, 0, 100), (1, 101, 0, 100)), HYBRID, SMT) == pytest.approx(126 / 200)
     assert packing.packed(line(100, (4, 100, 0, 50), (0, 100, 50, 100)), HYBRID, SMT) == pytest.approx(80 / 100)
-    # Who waits has work too.
+    # A task that waits has work too.
     waiting = line(100, (0, 100, 0, 100), (0, 101, 100, 100), waits=((101, 0, 100),))
     assert packing.packed(waiting, HYBRID, SMT) == pytest.approx(100 / 200)
 

@@ -119,7 +119,7 @@ def test_who_wakes_gets_the_best_place_in_every_state(boot: Boot, tmp_path: Path
     to see no worse place, and nine in ten of all.
     """
     states = [[cpu for cpu in range(6) if number >> cpu & 1] for number in range(63)]
-    # Its turns begin when whoever starts it is out of its way.
+    # Its turns begin when the task that starts it is out of its way.
     wakee = ["heddle-load", "spin", "--threads", "1", "--for-ms", "8", "--run-ms", "1", "--sleep-ms", "3"]
     tries = range(3)
     steps = []

@@ -251,7 +251,7 @@ def test_the_least_quota_starves_nobody_to_death(boot: Boot, tmp_path: Path) -> 
 
 
 def test_a_throttled_reader_holds_up_nobody(boot: Boot, tmp_path: Path, record_property: Record) -> None:
-    """Whom the least quota stops in the midst of an RCU reader would go on half a minute later."""
+    """A task that the least quota stops in the midst of an RCU reader would go on half a minute later."""
     group, seconds = "poor", 30
     load = Step(name=f"load {group}", argv=lookups(30), cgroup=group, background=True)
     steps = [load, sleep("all read", 1000), *limit(group, 0.001, 1000), read(group, "before")]

@@ -100,7 +100,7 @@ def test_a_confined_group_gets_its_share(
 
 def test_threads_do_not_make_a_share(boot: Boot, tmp_path: Path, record_property: Record) -> None:
     """Equal groups of 128 and 256 threads: 1:1, not the 1:3 of weights per CPU that is in use."""
-    # On CPUs so slow it takes 0.35 s until the last thread runs; until then whoever runs has what others lack.
+    # On CPUs this slow it takes 0.35 s until the last thread runs. Until then those that run have what others lack.
     contest = Contest("crowds", [Hogs("a", 128), Hogs("b", 256)], HALF, cpus="0-15", warmup_ms=1500)
     results = boot(contest.steps(), machine=slow(tmp_path, "dies = 2, cores = 8"), sched=HEDDLE)
     judge(results.check(), [contest], record_property)

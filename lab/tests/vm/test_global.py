@@ -63,7 +63,7 @@ def one_cpu(tmp_path: Path) -> str:
 
 
 def shares(nice: list[int]) -> list[float]:
-    """Return what tasks get of a CPU: whoever is due first runs for a slice, then is due by his nice level later."""
+    """Return what tasks get of a CPU: the one due first runs for a slice, then is due later by its nice level."""
     slice_ms = -(-RR_MS // TICK_MS) * TICK_MS
     later = [due_after_ms(level) for level in nice]
     due, got, now = list(later), [0] * len(nice), 0
@@ -126,7 +126,7 @@ def test_the_idle_policy_comes_last_but_comes(boot: Boot, one_cpu: str) -> None:
 
 @pytest.mark.parametrize("cpus", ["0-3", "1-2"])
 def test_hogs_share_the_cpus_that_they_may_use(boot: Boot, cpus: str) -> None:
-    """All of them, and a set of them: one more hog than CPUs. Nobody is accounted for what he had, hence the margin."""
+    """All of them, and a set of them: one more hog than CPUs. What a hog had is not accounted for, hence the margin."""
     number = int(cpus[2]) - int(cpus[0]) + 1
     hogs = spin("hogs", "--threads", str(number + 1), "--cpus", cpus, for_ms=2000)
     for got in cpu_ns(boot([hogs], sched=GLOBAL).check(), "hogs"):

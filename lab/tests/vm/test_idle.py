@@ -147,7 +147,7 @@ def test_who_runs_briefly_wakes_near_its_caches(boot: Boot) -> None:
 
 
 def test_without_an_idle_core_a_child_shares_its_parents(boot: Boot) -> None:
-    """Who forks waits for the child, as a rule, which then has the core to itself; any other has its own task."""
+    """As a rule a parent waits for its child, which then has the core to itself. Any other core has its own task."""
     hogs = ["--threads", str(CORES - 1), "--cpus", ",".join(map(str, range(2, CPUS, 2))), "--pin"]
     child = "heddle-load spin --threads 1 --for-ms 1"
     steps = [

@@ -94,7 +94,7 @@ def test_p3_a_group_that_slept_has_its_weight_at_once(boot: Boot, tmp_path: Path
 def test_p5_preemption_weighs_both(
     boot: Boot, tmp_path: Path, record_property: Record, hog: int, wakee: int, preempts: bool
 ) -> None:
-    """P5: who wakes preempts by its own weight and by that of who runs."""
+    """P5: a wakee preempts by its own weight and by the running task's."""
     contest = Topmost("hog", [Hogs("hog")], {"hog": 1, "load": 0}, {"hog": hog}, cpus="1")
     load = tasks("1", str(wakee), load=0.2, run_us=2000, period_us=10_000, cpus="1", spread=1)
     steps = counted("hog", [], [load, *contest.steps(), WAIT], interval_s=1)

@@ -1,4 +1,4 @@
-"""Whom a wakee leaves on the CPU, though it is behind: one that will not run for much longer."""
+"""A wakee that is behind leaves the running task on the CPU if that task will not run for much longer."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""CPUs that another class takes: who ran or waits there goes on elsewhere."""
+"""CPUs that another class takes: tasks that ran or wait there go on elsewhere."""
 
 import pytest
 
@@ -33,7 +33,7 @@ def test_who_is_preempted_by_a_real_time_task_goes_to_an_idle_cpu(boot: Boot, ru
 def test_who_waits_behind_a_real_time_task_is_found_by_the_cpu_that_he_may_use(boot: Boot) -> None:
     """One hog may run on CPU 0, which a real-time hog takes, and on CPU 1, beside another hog; CPUs 2 and 3 idle.
 
-    They come and go, and must not hide from CPU 1 who waits on CPU 0.
+    Those two go idle again and again. They must not hide from CPU 1 the hog that waits on CPU 0.
     """
     coming = ["bash", "-c", "while :; do sleep 0.001; done"]
     visitors = [Step(name=f"visitor {cpu}", argv=coming, cpus=str(cpu), background=True) for cpu in (2, 3)]

@@ -53,7 +53,7 @@ echo never > {THP}/enabled
 for n in 1 2 3; do eval small_pages_$n='$(printf %*s 60000000)'; done
 sleep 1000
 """
-"""khugepaged looks at who has had a huge page, and makes one of 512 small ones that are in use"""
+"""khugepaged looks at processes that have had a huge page, and makes one of 512 small ones that are in use"""
 
 
 def test_a_reader_in_a_crowd_holds_up_nobody(boot: Boot, tmp_path: Path, record_property: Record) -> None:
@@ -81,9 +81,10 @@ def test_a_reader_in_a_crowd_holds_up_nobody(boot: Boot, tmp_path: Path, record_
     longest = longest_ms(results)
     record_property(f"longest that a CPU took to go and come again beside a reader on {boot.kernel}, ms", longest)
     assert int(results.step("collapsed").stdout) >= 3
-    # Several grace periods, one after another, some of which wait for many slices of khugepaged. Of a single one that
-    # takes 21 s the kernel would report a stall, and throw the scheduler out. If one who gets past the queue moved its
-    # clock beyond those who wait there, rcu_preempt would wait for all hogs: 23 s were seen. With EEVDF it takes 31 s.
+    # Several grace periods, one after another, some of which wait for many slices of khugepaged. If a single one
+    # took 21 s, the kernel would report a stall, and throw the scheduler out. If a task that gets past the queue moved
+    # the queue's clock beyond those that wait there, rcu_preempt would wait for all hogs: 23 s were seen. With EEVDF it
+    # takes 31 s.
     assert longest < 10_000
 
 

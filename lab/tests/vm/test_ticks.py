@@ -1,4 +1,4 @@
-"""Who runs where nobody waits is left alone: by ticks, and for more than a moment by what its CPU has to do itself."""
+"""A task keeps its CPU where no task waits: no tick ends its run, and no brief kernel thread of that CPU moves it."""
 
 import numpy as np
 import pytest

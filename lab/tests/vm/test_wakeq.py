@@ -1,4 +1,4 @@
-"""The shared wake queue: who is offered, who takes them, and that nothing is lost."""
+"""The shared wake queue: which wakees are offered, which CPUs take them, and that nothing is lost."""
 
 import json
 import statistics

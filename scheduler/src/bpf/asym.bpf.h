@@ -30,7 +30,7 @@
 /* Some places are better than others. Set by the loader. */
 const volatile bool asym_enabled;
 
-/* Whose tasks a CPU that idles asks for. Set by the loader, too. */
+/* Which CPUs an idle CPU asks for their task. Set by the loader, too. */
 const volatile enum asym_rule asym_rule = ASYM_RULE_CORE;
 
 /* Short runs end sooner than a move pays. */
@@ -42,7 +42,7 @@ const volatile enum asym_rule asym_rule = ASYM_RULE_CORE;
 /* Moves that a CPU may take part in at once. */
 #define ASYM_BURST 8
 
-/* How often a CPU that goes idle looks for whom to help. */
+/* How often a CPU that goes idle looks for tasks to help. */
 #define ASYM_LOOK_NS 500000ULL
 
 struct asym_cpu {
@@ -58,7 +58,7 @@ static __always_inline struct asym_cpu *asym_cpu(u32 cpu)
 	return &asym_cpus[cpu & (MAX_CPUS - 1)];
 }
 
-/* Who is busy, the idle masks say: without them all but placement is off. */
+/* The idle masks say which CPUs are busy: without them only placement is on. */
 static __always_inline bool asym_sees_busy(void)
 {
 	return asym_enabled && idle_has_mask();
@@ -122,8 +122,8 @@ static __always_inline bool asym_ask(u32 from, u32 to, u64 now)
 }
 
 /*
- * The CPUs of @word whose task would run better on the idle CPU at @at, of whose
- * core other threads are busy or not.
+ * The CPUs of @word whose task would run better on the idle CPU at @at.
+ * @sibling_busy: another thread of @at's core is busy.
  */
 static __always_inline u64 asym_candidates(u32 word,
 					   const volatile struct cpu_place *at,
@@ -195,9 +195,9 @@ __noinline int asym_look(u32 cpu, u64 now)
 }
 
 /*
- * ops.update_idle: this CPU has gone idle. One that does so often will not idle for
- * long, and each look would come before the next wakeup: if it stays idle for once,
- * the tick of who would be better off here finds it.
+ * ops.update_idle: this CPU has gone idle. A CPU that does so often will not idle
+ * for long, and each look would delay the next wakeup. If it stays idle for once,
+ * the tick of a task that would be better off here finds it.
  */
 static __always_inline void asym_help_others(u32 cpu)
 {
@@ -228,8 +228,8 @@ static __always_inline u64 asym_rested_of(u64 cpus, u32 word, u64 now)
 }
 
 /*
- * The idle cores of @word that are a better place than that of the CPU at @at, of
- * whose core other threads are busy or not.
+ * The idle cores of @word that are a better place than that of the CPU at @at.
+ * @sibling_busy: another thread of @at's core is busy.
  */
 static __always_inline u64 asym_better_in(u32 word,
 					  const volatile struct cpu_place *at,

@@ -82,9 +82,9 @@ static __always_inline struct pool *pool_at(u32 id)
 }
 
 /*
- * The clock of the pools. Not scx_bpf_now(): whoever takes a task from a CPU
- * leaves the time of doing so there as valid (7.3), and in a timer, that would
- * be the time until the CPU schedules next.
+ * The clock of the pools. Not scx_bpf_now(): when a task is taken from a CPU,
+ * that moment stays there as the valid time (7.3), and a timer would read it
+ * until the CPU schedules next.
  */
 static __always_inline u64 pool_now(void)
 {
@@ -217,7 +217,7 @@ __noinline bool bandwidth_follow(u32 cpu,
 	}
 	c->drawn_exec = p->se.sum_exec_runtime;
 	c->drawn_at = pool_now();
-	/* Last: whom the timer finds drawing, it counts from @drawn_at on. */
+	/* Last: once the timer sees @curr_pool, it counts from @drawn_at on. */
 	*(volatile u32 *)&c->curr_pool = pool;
 	timer_arm(TIMER_BANDWIDTH, BANDWIDTH_LEAST_NS);
 	return quota_throttles(p);
@@ -260,9 +260,9 @@ static __always_inline bool bandwidth_park(struct task_struct *p, u32 cpu,
 }
 
 /*
- * Where @p, which @cpu had parked, enters its run queue: as a wakee where nobody
- * runs, so by the clock alone. Those who run when a quota is refilled are not to
- * be preempted by all whom it releases. Global, as all that the loop of
+ * Where @p, which @cpu had parked, enters its run queue: by the clock alone, as
+ * a wakee where no task runs. The tasks that run when a quota is refilled are
+ * not to be preempted by all that it releases. Global, as all that the loop of
  * release_parked() calls, so that the verifier looks at it once.
  */
 __noinline u64 released_key(const struct task_struct *p __arg_trusted, u32 cpu)
@@ -340,7 +340,7 @@ static __always_inline void pool_add(u32 id)
 		__sync_fetch_and_add(&nr_pools, 1);
 }
 
-/* Whose pool @pool is: a slot is another cgroup's in the course of time. */
+/* Note which cgroup @pool belongs to: over time a slot passes to others. */
 static __always_inline void pool_name(struct pool *pool, u64 cgroup_id)
 {
 	if (pool->cgroup_id == cgroup_id)

@@ -138,8 +138,8 @@ __noinline int pool_word_look(u32 word, u64 now)
 }
 
 /*
- * Has @cpu parked a task that may run again? The timer's, whose programs the
- * verifier takes for sleepable, as is the one that sets it up.
+ * Has @cpu parked a task that may run again? Only the timer asks: the verifier
+ * takes its programs for sleepable, as is the one that sets it up.
  */
 __noinline bool may_release(u32 cpu)
 {

@@ -59,7 +59,7 @@ struct group {
 	u64 walk_scale; /* SCALE_SHIFT */
 	u64 load; /* averaged */
 	u64 children; /* weights of the children that are active */
-	u64 tg; /* whose group it is, to poll; it may be gone */
+	u64 tg; /* its task_group, to poll; it may be gone */
 	u32 parent;
 	u16 level;
 	u16 quiet; /* walks since a task was runnable */
@@ -251,8 +251,8 @@ static __always_inline void walk_remove(u32 id, u32 number)
 
 /*
  * The tasks of @tg, and of those above it that are not walked yet, draw from the next
- * pool above them from the start: who makes a new group for each millisecond would
- * escape a quota until the walk has linked it.
+ * pool above them from the start. Else a user could escape a quota by a new group
+ * each millisecond: the walk links it later.
  */
 static __noinline void group_inherit_pool(const struct task_group *tg)
 {

@@ -5,8 +5,8 @@
  * Tasks that may run on the same several CPUs wait in the same lane of the global
  * queue; as a rule they are those of a cpuset, and there are few such sets. A task
  * that may run on one CPU only is of no interest to others, and waits in that CPU's
- * own DSQ, by the same keys. So does a task for whose set there is no lane left:
- * while it waits, it is bound to the CPU where it was queued.
+ * own DSQ, by the same keys. So does a task if no lane is left for its set: while
+ * it waits, it is bound to the CPU where it was queued.
  *
  * What kind a task is changes as its affinity does, which is seldom.
  */
@@ -111,8 +111,8 @@ static __always_inline s32 confine_find(const struct grq *grq, u64 hash)
 }
 
 /*
- * Become a user of @confine, or its first one, who is to make it @fresh. False if
- * meanwhile it is another's.
+ * Become a user of @confine. The first finds it @fresh and has to publish it.
+ * False if it is another's by now, or not ready.
  */
 static __always_inline bool confine_join(struct grq *grq,
 					 const struct grq_hold *hold,

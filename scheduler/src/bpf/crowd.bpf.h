@@ -26,7 +26,7 @@ static __always_inline void crowd_tick(u32 cpu, struct cpu_ctx *c)
 {
 	if (!is_crowd(c))
 		return;
-	/* Those whom other CPUs took are counted still. */
+	/* Tasks that other CPUs took are counted still. */
 	c->nr_queued = scx_bpf_dsq_nr_queued(cpu);
 	if (is_crowd(c))
 		timer_arm(TIMER_CROWD, CROWD_SLICE_NS);

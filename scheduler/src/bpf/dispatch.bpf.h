@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Dispatch: the CPU needs its next task. The order is: what runs already, if its
- * turn is not over; the CPU's own queue, first those who have waited for too long; a
- * fair exchange with another CPU; another CPU's queue.
+ * Dispatch: the CPU needs its next task. The order is: the task that runs, if its
+ * turn is not over; the CPU's own queue; a fair exchange with another CPU; another
+ * CPU's queue. With groups the exchange comes before the CPU's own tasks; beside a
+ * SCHED_IDLE task, other CPUs' queues do.
  */
 #pragma once
 

@@ -76,7 +76,7 @@ static __always_inline bool is_lowly(const struct task_struct *p)
 	return task_is_idle_policy(p) || p->policy == SCHED_BATCH;
 }
 
-/* Only who wakes does, and not where its waker makes room itself. */
+/* Only a wakee preempts, unless its waker makes room itself. */
 static __always_inline bool global_may_preempt(const struct task_struct *p,
 					       bool wakeup, bool waker_sleeps)
 {
@@ -231,7 +231,7 @@ static __always_inline u64 global_claim(const struct task_struct *p,
 {
 	u64 fresh = fresh_key(p);
 
-	/* Who sleeps by the idle policy is not first for that. */
+	/* A task of the idle policy is not first for having slept. */
 	if (wakeup && task_is_idle_policy(p))
 		return fresh;
 	return kept_key(p->scx.dsq_vtime, fresh);
@@ -503,7 +503,7 @@ static __always_inline void global_dequeue(const struct task_struct *p)
 	struct grq_hold hold = {};
 	struct grq *grq = the_grq();
 
-	/* Who waits here is queued by none but its own run queue, whose lock is held. */
+	/* A task that waits here is queued only under its own rq lock, which is held. */
 	if (!grq || !*(volatile u16 *)&heap_at(grq->nodes, node)->lane)
 		return;
 	GRQ_LOCK(grq, &hold);

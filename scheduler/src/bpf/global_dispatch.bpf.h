@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The global queue's dispatch: what a CPU runs next, and whom it wakes as it leaves
- * a task.
+ * The global queue's dispatch: what a CPU runs next, and which CPU it wakes as it
+ * leaves a task.
  */
 #pragma once
 
@@ -53,12 +53,12 @@ static __always_inline bool global_await_switch(const struct task_struct *p)
 }
 
 /*
- * Hand the task of @pid to this CPU, @cpu, or to its own if it may not migrate.
- * A task may have changed since it was taken from the queue, and then is queued
- * again or will be. What the kernel notes of it as it is inserted must still hold
- * when it moves the task: so insert first, then look whether it may run here.
- * If it is inserted after all, it runs while it is queued, and is taken out when
- * it is queued the next time; whoever takes it before, hands over a task that the
+ * Hand the task of @pid to this CPU, @cpu, or to its own if it may not migrate. A
+ * task that has changed since it was taken from the queue is queued again, or
+ * will be. What the kernel notes of it as it is inserted must still hold when it
+ * moves the task: so insert first, then look whether it may run here. If it is
+ * inserted all the same, it runs while it is queued, and is taken out when it is
+ * queued the next time. A CPU that takes it before hands over a task that the
  * kernel does not accept, and tries again.
  */
 static __always_inline bool global_hand(s32 pid, u32 left, u32 cpu)
@@ -189,7 +189,7 @@ static __always_inline bool global_pick(u32 cpu, const struct task_struct *prev,
 
 /*
  * This CPU has just marked itself idle. A task that was queued after it had looked
- * is seen here, or whoever queued it sees the mark.
+ * is seen here, or the CPU that queued it sees the mark.
  */
 static __always_inline void global_recheck(u32 cpu)
 {
@@ -201,8 +201,8 @@ static __always_inline void global_recheck(u32 cpu)
 
 /*
  * @prev goes on. If its slice is over and none waits that is due later, the CPU looks
- * again at the next tick: who leaves another CPU at this very one is not queued before
- * somebody is chosen there, and would wait for two slices beside a task that had its own.
+ * again at the next tick. A task that leaves another CPU at this tick is queued only once
+ * that CPU has chosen its next: it would wait two slices beside a task that had its own.
  */
 static __always_inline void global_keep(struct grq *grq, u32 cpu,
 					struct task_struct *prev)
@@ -243,7 +243,7 @@ static __always_inline void global_dispatch(u32 cpu, struct task_struct *prev)
 		idle_stays(cpu, prev);
 		global_recheck(cpu);
 	}
-	/* A @prev that is runnable still is queued next, and wakes who idles then. */
+	/* A runnable @prev is queued next, and that wakes an idle CPU. */
 	if (prev && view.prev_sleeps && resched_best_idle(resched_rule, &view))
 		global_wake_idle(prev, cpu);
 }

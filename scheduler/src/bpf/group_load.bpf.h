@@ -8,15 +8,15 @@
  * cost nearly as much as all else that groups do there.
  *
  * While a task waits, its weight, its group or its class may change. Each of these
- * is told (reweigh.bpf.h), and moves what was counted. Who runs meanwhile is
- * stopped before and started after, as if he had slept.
+ * is told (reweigh.bpf.h), and moves what was counted. A task that runs meanwhile
+ * is stopped before and started after, as if it had slept.
  *
- * Who sleeps in debt is counted until it has worn off (policy/debts.h): else the
- * others of his group would be charged as if he had had nothing. The clock of a CPU
- * that idles stands, so there all is forgiven.
+ * A task that sleeps in debt is counted until the debt has worn off
+ * (policy/debts.h): else the others of its group would be charged as if it had had
+ * nothing. The clock of an idle CPU stands, so all debts there are forgiven.
  *
- * Loads are striped by CPU: who adds is seldom who subtracts, so a stripe by
- * itself means nothing, and the sum does.
+ * Loads are striped by CPU. A weight may be added to one stripe and subtracted
+ * from another, so only their sum means anything.
  */
 #pragma once
 

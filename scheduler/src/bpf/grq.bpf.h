@@ -21,9 +21,9 @@
  *   The order of locks is run queue, then global: the program takes no other
  *   lock inside, and the verifier sees to it that it calls nothing.
  *
- * The kernel isolates the task that a CPU switches away from: it is queued here
- * before the switch is over, and whoever takes it must move it from a run queue
- * whose lock is held until then.
+ * The kernel isolates the task that a CPU switches away from. It is queued here
+ * before the switch is over, but a CPU that takes it must move it from a run
+ * queue whose lock is held until then.
  */
 #pragma once
 

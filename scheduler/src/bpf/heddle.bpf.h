@@ -29,7 +29,7 @@ const volatile bool fair_work; /* share work done, not time */
 /* From one tick to the next: what a tick finds stands for that long. By the loader. */
 const volatile u64 tick_ns = 4000000;
 
-/* Looks at who waits in a queue (relief). */
+/* Looks at the tasks in a queue (relief). */
 struct look {
 	u64 ns; /* when the last one fell due, scx_bpf_now() */
 	u64 jiffies; /* when it was over */
@@ -58,7 +58,7 @@ struct cpu_ctx {
 	u32 curr_weight;
 	u32 curr_group;
 
-	/* Inverse weight of the lightest task run since the queue was empty. */
+	/* Inverse weight of the lightest task run since the queue was empty, idle ones apart. */
 	u64 lightest_inv;
 
 	/* What that task has drawn from the pools of its group (bandwidth). */
@@ -75,7 +75,7 @@ struct cpu_ctx {
 	struct look waiters; /* in the queue, who wait for too long (relief) */
 	struct look readers; /* among them those who hold up RCU */
 
-	/* Whom a task here woke last, if it said that it would sleep next, or 0. */
+	/* The last wakee from here, if its waker said that it will sleep; or 0. */
 	s32 sync_wakee;
 
 	u8 slices_alone; /* slices granted while nobody waited here */
@@ -97,7 +97,7 @@ struct cpu_ctx {
 	bool parked; /* tasks wait here for their group's next period */
 	bool release; /* set by a timer: some of them may run again */
 	bool holds_rcu; /* a reader of RCU may be in the queue (relief) */
-	bool owed; /* some who sleep are still counted here (group_load) */
+	bool owed; /* tasks that sleep are still counted here (group_load) */
 	bool releasing; /* in ops.cpu_release, */
 	bool release_tied; /* and its task may not migrate */
 

@@ -136,8 +136,8 @@ static __always_inline void idle_offline(u32 cpu)
 }
 
 /*
- * ops.running: does this CPU run a SCHED_IDLE task now? Its bit is set anew with
- * each, since who claimed the last may have gone elsewhere.
+ * ops.running: does this CPU run a SCHED_IDLE task now? Each such task sets the
+ * bit anew, since the wakee that it was claimed for may be elsewhere.
  */
 static __always_inline void idle_note_running(u32 cpu, struct cpu_ctx *c,
 					      bool sched_idle)
@@ -184,8 +184,8 @@ __noinline u64 scan_word(u32 word)
 }
 
 /*
- * The idle cores of @word, of whose CPUs those of @idle idle: one CPU of each,
- * @near of its own core.
+ * One CPU of each idle core of @word, whose idle CPUs are @idle. Of the core of
+ * @near it is @near.
  */
 static __always_inline u64 cores_of(u64 idle, u32 word,
 				    const volatile struct cpu_place *near)

@@ -139,8 +139,8 @@ void BPF_STRUCT_OPS(heddle_dispatch, s32 cpu, struct task_struct *prev)
 }
 
 /*
- * The CPU of @p need not be this one: who changes the nice level, the class or the
- * group of a running task has it stop and start again, from where he is himself.
+ * The CPU of @p need not be this one. A change of a running task's nice level,
+ * class or group calls ops.stopping and ops.running from the CPU that makes it.
  */
 void BPF_STRUCT_OPS(heddle_running, struct task_struct *p)
 {

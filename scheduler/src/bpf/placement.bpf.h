@@ -82,11 +82,10 @@ static __always_inline void place_directly(struct task_struct *p, s32 cpu,
 /*
  * Is @p better off elsewhere than on @cpu, which its brief waker is about to leave?
  *
- * While a core idles near, it gets going sooner there. Beyond that another CPU is at
- * best the thread of a busy core, and to wake it, to idle here and to do the same on
- * the way back costs the machine more than the little that the two would run at the
- * same time. EEVDF does not look for an idle CPU then either (SIS_UTIL), for whoever
- * wakes.
+ * While a core idles near, @p gets going sooner there. Beyond that another CPU is at
+ * best the thread of a busy core. To wake it, to idle here and to do the same on the
+ * way back costs the machine more than the little that the two would run at the same
+ * time. EEVDF looks for no idle CPU then either, for any wakee (SIS_UTIL).
  *
  * Where CPUs differ, wakees do not come back to their own but go to the best that
  * idles. Pairs that have less than two cores each, which is so unless most cores

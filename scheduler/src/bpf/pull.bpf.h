@@ -125,10 +125,10 @@ static __always_inline bool head_may_run(u32 other, u32 cpu)
 }
 
 /*
- * The queue of those of @words, other than that of @cpu, whose clock is
- * furthest behind in the shared frame, of those whose first task may run on
- * @cpu: one full of tasks that may not would hide all others. Negative if none
- * offers anything. Global for the verifier's sake, too.
+ * The CPU of @words, other than @cpu, that offers tasks and whose clock is
+ * furthest behind in the shared frame. Its first task may run on @cpu: a queue
+ * full of tasks that may not would hide all others. Negative if there is none.
+ * Global for the verifier's sake, too.
  */
 __noinline s32 slowest_queue(u32 cpu, u64 words)
 {

@@ -9,13 +9,13 @@
  * 10 s. So a task that waits since before the last RELIEF_NS gets a slice out of
  * turn, and owes no more than that one.
  *
- * One that was put aside in the midst of an RCU reader has every grace period wait
- * with it. After 21 s the kernel reports a stall, for which it throws the scheduler
- * out as well (not yet in 6.12); and a reader may need many slices, as one of
- * khugepaged's did, which is of nice 19, on slow CPUs. So it is relieved after
- * READER_RELIEF_NS; the kernel's own boost of readers (CONFIG_RCU_BOOST) waits for
- * half a second. One reader at a time, so that those who read all the time get 3 %
- * out of turn and no more.
+ * A task that was put aside within an RCU reader makes every grace period wait.
+ * After 21 s the kernel reports a stall, for which it throws the scheduler out as
+ * well (not yet in 6.12). A reader may need many slices, as one of khugepaged's
+ * did, at nice 19 on slow CPUs. So it is relieved after READER_RELIEF_NS; the
+ * kernel's own boost of readers (CONFIG_RCU_BOOST) waits for half a second. One
+ * reader at a time, so that tasks that read all the time get 3 % out of turn and no
+ * more.
  */
 #pragma once
 
@@ -55,7 +55,7 @@ static __always_inline void look_done(struct look *look)
 	look->due = false;
 }
 
-/* ops.tick: is it time for another look at who waits in the queue of @c? */
+/* ops.tick: is it time for another look at the tasks in the queue of @c? */
 static __always_inline void relief_tick(struct cpu_ctx *c)
 {
 	u64 now;
@@ -81,8 +81,8 @@ static __always_inline void relieve_one(struct bpf_iter_scx_dsq *it,
 }
 
 /*
- * Relieve those who were waiting for @cpu, this CPU, at the last look already: they
- * come before all at @vt and later.
+ * Relieve the tasks that were waiting for @cpu, this CPU, at the last look already:
+ * they come before all at @vt and later.
  */
 __noinline int relieve_waiting(u32 cpu, u64 vt)
 {

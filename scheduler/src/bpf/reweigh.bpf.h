@@ -9,8 +9,8 @@
  *
  * The task does not run meanwhile: the kernel takes it off its CPU or queue before,
  * and puts it back after. When a group is set to be much heavier or lighter, its tasks
- * and its siblings' stay where they are. Each CPU bounds the lag of those in its queue
- * anew, over the next two slices: then who ran by the old weight is queued as well.
+ * and its siblings' stay where they are. Each CPU bounds the lag in its queue anew,
+ * over the next two slices: by then what ran by the old weight is queued too.
  */
 #pragma once
 

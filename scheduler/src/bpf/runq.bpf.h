@@ -100,7 +100,7 @@ static __always_inline u64 task_vt_on(const struct task_struct *p, u32 cpu,
 	return frame_of(from, vt_of_key(key)) + c->offset;
 }
 
-/* The most credit of one of standing @who, whose slice is @slice_vt: as a rule that. */
+/* The most credit of a task of standing @who: as a rule @slice_vt, its slice. */
 static __always_inline u64 credit_vt_of(const struct standing *who,
 					u64 slice_vt)
 {
@@ -189,7 +189,7 @@ static __always_inline void runq_init_task(struct task_struct *p)
 static __always_inline void runq_note_weight(struct cpu_ctx *c,
 					     const struct standing *who)
 {
-	/* Who yields to all is nobody's measure, least of all of their credit. */
+	/* A task that yields to all does not count, least of all for credit. */
 	if (who->inv > c->lightest_inv && !who->idle)
 		c->lightest_inv = who->inv;
 }
@@ -209,9 +209,9 @@ static __always_inline bool runq_head(u32 cpu, u64 *vt)
 }
 
 /*
- * How far one at @vt, who starts on @cpu past the queue, may move the clock: not beyond
- * those who wait there. They come first, and who wakes up meanwhile enters by the clock,
- * behind all of them. Global, so that the verifier looks at it once.
+ * How far a task at @vt that starts on @cpu past the queue may move the clock: not
+ * beyond the tasks that wait there. They come first. Else a wakee, which enters by the
+ * clock, would wait for all of them. Global, so that the verifier looks at it once.
  */
 __noinline u64 vt_beside_queue(u32 cpu, u64 vt)
 {

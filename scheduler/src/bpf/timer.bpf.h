@@ -2,8 +2,8 @@
 /*
  * Timers of the machine, one of each kind, that run once when they are set.
  *
- * Who finds one set leaves it alone. Both to set it and to note that it runs are
- * full barriers: work that was there when its setter found it set is seen by it.
+ * A caller that finds one set leaves it alone. To set it and to note that it runs
+ * are full barriers: the timer sees the work that was there when it was found set.
  */
 #pragma once
 
@@ -29,15 +29,15 @@ struct {
 	__type(value, struct timer_slot);
 } timers SEC(".maps");
 
-/* The timer runs: who needs it from now on has to set it. */
+/* The timer runs: from now on it has to be set anew. */
 static __always_inline void timer_runs(struct timer_slot *slot)
 {
 	__sync_lock_test_and_set(&slot->armed, 0);
 }
 
 /*
- * Run @id in @delay_ns, or when it is set to. If the kernel has no memory to set it,
- * the next who needs it tries again.
+ * Run @id in @delay_ns, or when it is set to already. If the kernel has no memory to
+ * set it, the next caller tries again.
  */
 static __always_inline void timer_arm(u32 id, u64 delay_ns)
 {

@@ -5,8 +5,8 @@
  * A wakee that gets no idle CPU waits on the queue of its home CPU, where it
  * may come to run at any time. Beside that, its LLC has a first-in-first-out
  * queue of references to such wakees, and a CPU that would idle takes the one
- * that has waited longest. Whoever comes first has the task; the reference that
- * is left is found out by its generation and dropped (policy/wakeq.h).
+ * that has waited longest. The first CPU to come gets the task; the reference
+ * that is left is found out by its generation and dropped (policy/wakeq.h).
  *
  * References are hints. That no CPU idles while a task waits is the business of
  * the offers (pull.bpf.h), which cover every task that is queued, so a reference

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! `policy/debts.h`: who sleeps in debt is counted until it has worn off, and once.
+//! `policy/debts.h`: a sleeper in debt is counted until its debt has worn off, and once.
 
 use std::collections::BTreeMap;
 

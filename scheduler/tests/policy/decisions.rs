@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! `policy/preempt.h`: who runs next.
+//! `policy/preempt.h`: which task runs next.
 
 use super::*;
 

@@ -62,7 +62,7 @@ pub fn set_up() -> Result<()> {
     bring_up(c"lo").context("loopback")?;
     raise_limits()?;
     // Every step is a session of its own: autogroup would turn each into a group with an equal share,
-    // and a step's nice level would mean nothing. Who wants groups names a cgroup.
+    // and a step's nice level would mean nothing. A step that wants groups names a cgroup.
     let _ = fs::write("/proc/sys/kernel/sched_autogroup_enabled", "0");
     outrank_every_scheduler()
 }

@@ -228,7 +228,7 @@ impl<'a> Model<'a> {
         }
     }
 
-    /// A message thread's life: wakes all who posted, in the order of their posts.
+    /// A message thread's life: wakes all workers that posted, in the order of their posts.
     fn message(&self, group: usize) {
         let head = &self.groups[group].head;
         let mut batch = Vec::with_capacity(self.workers.len());

@@ -1,4 +1,4 @@
-//! CPU hogs: who gets how much of which CPU.
+//! CPU hogs: how much each gets of which CPU.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -99,7 +99,7 @@ pub fn run(options: &Options) -> Result<Value> {
         set_policy(policy(index), nice(index))
     };
     let turns = Turns::new(options);
-    let start = OnceLock::new(); // of the first that runs: who waits for its turn does not end later
+    let start = OnceLock::new(); // of the first that runs: one that waits for its turn does not end later
     let hogs = team::run(options.threads as usize, prepare, |index| {
         let start = *start.get_or_init(clock::now);
         let first_ns = Random::new(options.seed, index).below(turns.spread_ns);

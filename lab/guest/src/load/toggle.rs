@@ -1,4 +1,4 @@
-//! A file of a control group that is written over and over, as a user may whom a group was delegated to.
+//! A file of a control group that is written over and over, as the user of a delegated group may do.
 
 use std::fs;
 use std::path::PathBuf;

@@ -5,11 +5,11 @@
  *
  * Every task gets slices of the same length, the rr interval. With a slice
  * comes a deadline: now, plus the rr interval times a ratio that grows by a
- * tenth with each nice level. A deadline is no promise; it only says who comes
- * first. It is kept, as is what is left of the slice, until the slice is used
- * up: over preemption and over sleep, so who sleeps is soon first in line.
+ * tenth with each nice level. A deadline is no promise: it only says what comes
+ * first. It and the rest of the slice are kept over preemption and sleep, until
+ * the slice is used up. So a task that sleeps is soon first in line.
  *
- * Nobody is accounted for what he had, so shares follow from the deadlines
+ * A task is not charged for time that it had: shares follow from the deadlines
  * alone: a nice level is worth more where few tasks compete than where many do.
  *
  * A key is a deadline in 2^-KEY_SHIFT ns whose lowest bits hold the number of the

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Debts: who has run ahead of the others of a run queue and sleeps is still to be
- * counted, until the queue's clock has come to where he stands. It is what EEVDF's
- * delayed dequeue is for.
+ * Debts: a task that goes to sleep ahead of its run queue's clock stays counted
+ * until the clock reaches it. EEVDF has its delayed dequeue for this.
  *
  * Each CPU has a set of them, by thread id modulo the number of places. The CPU itself
  * fills places, under its rq lock, and ends debts, without that as it goes offline;

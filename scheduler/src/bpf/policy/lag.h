@@ -94,10 +94,10 @@ static inline u64 lag_among(u64 vt, u64 others, u64 credit)
 }
 
 /*
- * Where a SCHED_IDLE task at @vt waits: behind all whom lag_clamp() admits whose
- * slice is @slice_vt, and as far back as if it had just had one of its own,
- * @own_slice_vt, however little it owes on this CPU. It is there for CPUs that
- * would idle; what it has had on one of those is forgotten as it moves.
+ * Where a SCHED_IDLE task at @vt waits: behind every task of slice @slice_vt
+ * that lag_clamp() admits, and behind @clock by at least a slice of its own,
+ * @own_slice_vt, however little it owes here. It is there for CPUs that would
+ * idle. What it has had on one of those is forgotten as it moves.
  */
 static inline u64 lag_of_idle(u64 vt, u64 clock, u64 slice_vt, u64 own_slice_vt)
 {
@@ -109,8 +109,8 @@ static inline u64 lag_of_idle(u64 vt, u64 clock, u64 slice_vt, u64 own_slice_vt)
 
 /*
  * Where a task at @vt is by @clock when its inverse weight is @inv and no longer
- * @before: its lag is so much CPU time, and is worth more to one who weighs less
- * (reweight_entity() of EEVDF). Inverse weights are at most 2^INV_SHIFT.
+ * @before. Its lag is as much CPU time as before: more virtual time to a lighter
+ * task (reweight_entity() of EEVDF). Inverse weights are at most 2^INV_SHIFT.
  */
 static inline u64 lag_reweigh(u64 vt, u64 clock, u64 before, u64 inv)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Who runs next, decided from plain numbers: preemption at wakeup, keeping the
- * running task at the end of its slice, and exchanging it for a task that
- * waits on another CPU.
+ * Which task runs next, decided from plain numbers: preemption at wakeup,
+ * keeping the running task at the end of its slice, and exchanging it for a
+ * task that waits on another CPU.
  */
 #pragma once
 

@@ -4,9 +4,9 @@
  * without a lock: D. Vyukov's bounded MPMC queue (1024cores.net, 2010).
  *
  * A slot is free, then taken, then free again for the next lap of the ring;
- * @turn counts these changes and says whose turn it is. So a full ring is seen
- * without reading the consumers' end, an empty one without the producers', and
- * neither end waits for the other: who comes in between is told RING_BUSY.
+ * @turn counts these changes and says which end's turn it is. So a full ring is
+ * seen without reading the consumers' end, an empty one without the producers',
+ * and neither end waits for the other. A call that loses a race gets RING_BUSY.
  * All zeroes is an empty ring.
  */
 #pragma once

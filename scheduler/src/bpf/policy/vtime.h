@@ -79,7 +79,7 @@ static inline u64 vt_delta(u64 delta_ns, u64 inv)
 	return mul_shr_sat(delta_ns, inv, shift);
 }
 
-/* The key that p->scx.dsq_vtime holds: virtual time and whose clock it is. */
+/* The key in p->scx.dsq_vtime: virtual time and the CPU of its clock. */
 static inline u64 vt_key(u64 vt, u32 cpu)
 {
 	return (vt & KEY_VT_MASK) | (cpu & KEY_CPU_MASK);
