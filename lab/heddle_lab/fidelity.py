@@ -18,8 +18,11 @@ POINTS = 0.10
 RATES = 0.25
 """most that its switches and wakeups a second differ, as a part of the trace's"""
 
+FEW = 50
+"""switches and wakeups a second per CPU that they may differ by beyond that: at 10 us each, 0.05 % of its time"""
+
 START = 10
-"""switches and wakeups that each thread of the replay may have beyond that, until it has begun"""
+"""switches and wakeups that each thread of the replay may have besides, until it has begun"""
 
 
 def replay(recorded: Load, file: Path, box: Machine, kernel: Kernel) -> Load:
@@ -71,8 +74,8 @@ def faults(recorded: Load, replayed: Load) -> list[str]:
         found.append(f"utilisation {before} -> {after} ({difference}; at most {POINTS * 100:.0f})")
     for name in ("switches", "wakeups"):
         was, is_now = float(getattr(recorded, name)), float(getattr(replayed, name))
-        begun = START * recorded.threads / (replayed.duration_ns / 1e9)
-        if not (1 - RATES) * was <= is_now <= (1 + RATES) * was + begun:
+        few, begun = FEW * recorded.cpus, START * recorded.threads / (replayed.duration_ns / 1e9)
+        if not (1 - RATES) * was - few <= is_now <= (1 + RATES) * was + few + begun:
             change = units.percent(is_now / was - 1) if was else "from none"
             texts = units.quantity(was, "/s"), units.quantity(is_now, "/s")
             found.append(f"{name} {texts[0]} -> {texts[1]} ({change}; at most {RATES * 100:.0f} %)")

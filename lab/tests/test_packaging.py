@@ -117,6 +117,6 @@ def test_the_unit_is_hardened() -> None:
 
 def test_the_unit_grants_what_the_loader_keeps() -> None:
     source = (paths.REPOSITORY / "scheduler/src/privileges.rs").read_text()
-    kept = re.search(r"NEEDED: .*?= \[(.*?)\]", source, re.DOTALL)
-    assert kept is not None
-    assert set(re.findall(r"CAP_\w+", kept[1])) == set(unit()["CapabilityBoundingSet"].split())
+    lists = re.findall(r"(?:NEEDED|TO_RESOLVE): .*?;$", source, re.DOTALL | re.MULTILINE)
+    kept = {name for found in lists for name in re.findall(r"Capability::(CAP_\w+)", found)}
+    assert kept == set(unit()["CapabilityBoundingSet"].split())

@@ -264,15 +264,19 @@ def test_a_replay_that_is_far_from_its_trace_fails(
     assert complaint in str(done.exception or "")
 
 
-def test_the_start_of_threads_is_no_fault() -> None:
-    """Hogs hardly switch; the threads of their replay have to start."""
-    found = recording.read(trace(short_lived(6), 6800 * MS), "x")
-    assert found.threads == 2
+def test_the_start_of_threads_and_few_switches_are_no_fault() -> None:
+    """Hogs hardly switch, which is chance; and the threads of their replay have to start."""
+    short = recording.read(trace(short_lived(6), 6800 * MS), "x")
+    assert short.threads == 2
+    found = dataclasses.replace(short, switches=1000.0)
+    few, begun = fidelity.FEW * found.cpus, fidelity.START * 2 / 6.8
     for switches, named in (
-        (210 + 20, []),
-        (210 * 1.25 + 19, []),
-        (210 * 1.25 + 21, ["switches"]),
-        (157, ["switches"]),
+        (1250 + few + begun - 0.1, []),
+        (1250 + few + begun + 0.1, ["switches"]),
+        (750 - few + 0.1, []),
+        (750 - few - 0.1, ["switches"]),
     ):
-        other = dataclasses.replace(found, switches=switches / 6.8)
+        other = dataclasses.replace(found, switches=switches)
         assert [fault.split()[0] for fault in fidelity.faults(found, other)] == named
+    idle = dataclasses.replace(found, switches=18.0)
+    assert fidelity.faults(idle, dataclasses.replace(idle, switches=18.0 + few)) == []

@@ -182,14 +182,13 @@ fn on_machine(
 /// Is the kernel under `root` one whose locks are preempted? Its verifier knows no bpf_timer.
 fn is_realtime(root: &Path) -> bool {
     let version = read(root, VERSION);
-    read(root, REALTIME).trim() == "1"
-        || version.split_whitespace().any(|word| word == "PREEMPT_RT")
+    read(root, REALTIME) == "1" || version.split_whitespace().any(|word| word == "PREEMPT_RT")
 }
 
 /// The boot parameter that has taken CPUs out of the scheduling domains, for good. Those that a cpuset takes out
 /// later are no hindrance, though the kernel lists them in the same file.
 fn isolated_at_boot(root: &Path) -> Option<String> {
-    if read(root, ISOLATED).trim().is_empty() {
+    if read(root, ISOLATED).is_empty() {
         return None;
     }
     let line = read(root, COMMAND_LINE);
@@ -214,9 +213,10 @@ fn isolates_domains(value: &str) -> bool {
     cpus && (flags.contains(&"domain") || !others)
 }
 
-/// A file under `root`; one that is not there is empty.
-fn read(root: &Path, path: &str) -> String {
-    fs::read_to_string(root.join(path.trim_start_matches('/'))).unwrap_or_default()
+/// The text of a file under `root`, without the space around it; one that is not there is empty.
+pub fn read(root: &Path, path: &str) -> String {
+    let text = fs::read_to_string(root.join(path.trim_start_matches('/')));
+    text.unwrap_or_default().trim().to_string()
 }
 
 /// The name of the scheduler that runs, if one does. Names are what their authors

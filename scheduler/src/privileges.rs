@@ -15,6 +15,10 @@ pub const NEEDED: [Capability; 3] = [
     Capability::CAP_NET_ADMIN,
 ];
 
+/// Addresses of the kernel's functions. Without them, a task whose group has used up its quota
+/// is found in user mode by ticks only (stop.bpf.h).
+const TO_RESOLVE: Capability = Capability::CAP_SYSLOG;
+
 /// Looking through the programs that are loaded, for `-v`.
 const TO_QUERY: Capability = Capability::CAP_SYS_ADMIN;
 
@@ -35,6 +39,7 @@ pub fn missing() -> Result<Vec<String>> {
 /// The kernel refuses.
 pub fn drop_unneeded(query: bool) -> Result<()> {
     let mut kept: CapsHashSet = NEEDED.into_iter().collect();
+    kept.insert(TO_RESOLVE);
     if query {
         kept.insert(TO_QUERY);
     }

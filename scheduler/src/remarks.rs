@@ -3,19 +3,19 @@
 //! What is so on this machine, hinders nothing, and is better known before
 //! the scheduler is loaded.
 
-use std::fs;
 use std::path::Path;
+
+use crate::preflight::read;
 
 const NOHZ_FULL: &str = "/sys/devices/system/cpu/nohz_full";
 const AUTOGROUP: &str = "/proc/sys/kernel/sched_autogroup_enabled";
 
 /// Each remark on the file system under `root` is a line: a fact, its effect, the remedy.
 pub fn on_machine(root: &Path) -> Vec<String> {
-    let read = |path: &str| {
-        let text = fs::read_to_string(root.join(path.trim_start_matches('/')));
-        text.unwrap_or_default().trim().to_string()
-    };
-    let remarks = [nohz_full(&read(NOHZ_FULL)), autogroup(&read(AUTOGROUP))];
+    let remarks = [
+        nohz_full(&read(root, NOHZ_FULL)),
+        autogroup(&read(root, AUTOGROUP)),
+    ];
     remarks.into_iter().flatten().collect()
 }
 

@@ -100,6 +100,8 @@ counters! {
     exchange,
     #[stat(desc = "Time that tasks waited while a CPU idled that they may use, ns, by ticks, which have that CPU take them")]
     wasted_idle_ns,
+    #[stat(desc = "Tasks moved off a CPU that another class had taken")]
+    rescued,
     #[stat(desc = "Tasks run out of turn because they had waited for seconds, or held up RCU")]
     relieved,
     #[stat(desc = "Wakeups that looked for an idle CPU (not by --idle builtin)")]

@@ -4,6 +4,7 @@
  */
 #include "policy/asym.h"
 #include "policy/bandwidth.h"
+#include "policy/burst.h"
 #include "policy/deadline.h"
 #include "policy/debts.h"
 #include "policy/heap.h"
@@ -41,8 +42,14 @@ EXPORT(u64, lag_bound, (u64 vt, u64 clock, u64 slice_vt, u64 lightest_vt),
        (vt, clock, slice_vt, lightest_vt))
 EXPORT(u64, lag_credit, (u64 vt, u64 clock, u64 most), (vt, clock, most))
 EXPORT(u64, lag_among, (u64 vt, u64 others, u64 credit), (vt, others, credit))
-EXPORT(bool, is_hog, (u64 run_ns, u64 sleeps, u64 gran_ns),
-       (run_ns, sleeps, gran_ns))
+EXPORT(u32, burst_place, (u32 pid), (pid))
+EXPORT(void, burst_begin, (struct burst * burst, u32 pid, u64 exec_ns),
+       (burst, pid, exec_ns))
+EXPORT(void, burst_end, (struct burst * burst, u32 pid, u64 exec_ns),
+       (burst, pid, exec_ns))
+EXPORT(bool, burst_is_hog,
+       (const struct burst *burst, u32 pid, u64 exec_ns, u64 gran_ns),
+       (burst, pid, exec_ns, gran_ns))
 EXPORT(u64, lag_reweigh, (u64 vt, u64 clock, u64 before, u64 inv),
        (vt, clock, before, inv))
 EXPORT(u64, lag_of_idle, (u64 vt, u64 clock, u64 slice_vt, u64 own_slice_vt),
@@ -50,7 +57,8 @@ EXPORT(u64, lag_of_idle, (u64 vt, u64 clock, u64 slice_vt, u64 own_slice_vt),
 EXPORT(u64, bandwidth_ns, (u64 us), (us))
 EXPORT(u64, bandwidth_periods, (u64 now, u64 due, u64 period),
        (now, due, period))
-EXPORT(s64, bandwidth_readers_debt, (u64 quota, u64 period), (quota, period))
+EXPORT(s64, bandwidth_kernel_debt, (u64 quota, u64 period, u32 times),
+       (quota, period, times))
 EXPORT(s64, bandwidth_refill,
        (s64 left, u64 quota, u64 burst, u64 period, u64 periods),
        (left, quota, burst, period, periods))

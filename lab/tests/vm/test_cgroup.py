@@ -61,6 +61,13 @@ SMALL = [
         {"a": 100, "b": 300, "a/1": 10_000, "a/1/2": 1, "a/1/2/3/4/5": 10_000},
     ),
     Alternating("alternating", [Hogs("a", 2), Hogs("b", 3)], HALF),
+    Contest(
+        "one-beside-seven-lighter",
+        [Hogs("a", 1), Hogs("b", 7)],
+        {"a": 100 / 331, "b": 231 / 331},
+        {"a": 100, "b": 231},
+        cpus="1",
+    ),
 ]
 
 

@@ -18,7 +18,7 @@ PORT = 9464
 CONFIG = f"metrics = {PORT}\nslice-us = 2000\n"
 WRONG = "slice-us = 2000\nwakeqq = 'off'\n"
 
-CAPABILITIES = {12: "CAP_NET_ADMIN", 38: "CAP_PERFMON", 39: "CAP_BPF"}
+CAPABILITIES = {12: "CAP_NET_ADMIN", 34: "CAP_SYSLOG", 38: "CAP_PERFMON", 39: "CAP_BPF"}
 """capabilities(7), linux/capability.h"""
 
 COLUMNS, LINES = 100, 40

@@ -61,6 +61,7 @@ def test_tasks_that_never_sleep_are_replayed(boot: Boot, tmp_path: Path, record_
     replayed = replayed_on(boot.kernel, recorded, tmp_path, record_property)
     # How often so few tasks switch is chance: they may meet on a CPU, or not.
     assert replayed.utilisation == pytest.approx(recorded.utilisation, abs=0.02)
+    assert fidelity.faults(recorded, replayed) == []
 
 
 def replayed_on(kernel: str, recorded: Load, tmp_path: Path, record_property: Record) -> Load:

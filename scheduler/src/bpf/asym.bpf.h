@@ -318,7 +318,7 @@ static __always_inline void asym_tick(u32 cpu, struct task_struct *p)
 		kick(to, 0);
 		return;
 	}
-	p->scx.slice = 0;
+	scx_bpf_task_set_slice(p, 0);
 	count(asym_flee);
 }
 

@@ -8,18 +8,18 @@
  * is empty,
  *
  *   - a timer preempts the tasks that run on it;
- *   - a task that is to be queued is parked instead, in a queue of its CPU that
- *     nobody picks from;
- *   - a task that was queued before is parked as soon as it is picked.
+ *   - a task that is preempted in user mode is parked, in a queue of its CPU from which no
+ *     CPU picks. In the kernel it may hold a lock that others wait for, so there it runs
+ *     on, until a tick or the timer finds it in user mode (stop.bpf.h);
+ *   - a task in the kernel whose group owes 2 ms is asked to stop as it leaves the kernel.
+ *     If it cannot be asked, it is parked where it is once the group owes too much.
  *
  * The timer runs while a task with a quota does, a millisecond later at most or
  * when the first pool will be empty. It begins the periods and has the CPUs
  * release what they parked. Released tasks enter the run queue as if they had
  * slept: at their own virtual time within the bounds of a sleeper, not before
- * all others. Kernel threads are never throttled, nor are tasks that exit. One in
- * the midst of an RCU reader, with which every grace period would wait, goes on
- * until it is out of that or its group owes too much: else a few dozen tasks that
- * are allowed a millisecond in each second would make RCU stall.
+ * all others. Kernel threads are never throttled, nor are tasks that exit, nor tasks that
+ * may run only on a CPU that another class has: what they get there is little.
  *
  * Without any quota all of it is a test of one word.
  */
@@ -30,6 +30,7 @@
 #include "idle.bpf.h"
 #include "policy/bandwidth.h"
 #include "runq.bpf.h"
+#include "stop.bpf.h"
 #include "timer.bpf.h"
 
 /* linux/sched/signal.h */
@@ -50,6 +51,7 @@ const volatile bool cgroup_told_bandwidth;
 
 struct pool {
 	s64 left; /* ns; negative: owed */
+	s64 forgiven; /* of what was owed since there was something left, ns */
 	u32 up; /* the next pool above, or 0 */
 
 	/* Settings, ns. */
@@ -100,6 +102,13 @@ static __always_inline u64 *pool_word(u32 id)
 	return &pool_words[word & (MAX_GROUPS / 64 - 1)];
 }
 
+/* The task of @c has gone on: where it was found no longer counts. */
+static __always_inline void stop_forget(struct cpu_ctx *c)
+{
+	c->stop_looks = 0;
+	c->at_user = 0;
+}
+
 /* Has any group a quota? */
 static __always_inline bool any_quota(void)
 {
@@ -114,28 +123,44 @@ static __always_inline bool pool_is_empty(u32 id)
 	return any_quota() && pool->quota && *(volatile s64 *)&pool->left <= 0;
 }
 
-/* Does the group @id, whose quota is used up, owe too much for its readers, too? */
-static __always_inline bool pool_stops_readers(u32 id)
+/*
+ * Where a task is as its group has used up its quota; if it cannot be asked to stop as it
+ * leaves the kernel, by how many debts it is stopped there (bandwidth_kernel_debt()).
+ */
+enum whereabouts {
+	AT_USER,
+	AT_KERNEL = 1,
+	AT_READER = 2, /* of RCU: every grace period would wait with it */
+	LEAVING,
+};
+
+/* Does the group @id owe so much that it stops its tasks @where they are? */
+static __always_inline bool pool_stops(u32 id, enum whereabouts where)
 {
 	const struct pool *pool = pool_at(id);
+	s64 left = *(volatile s64 *)&pool->left;
 
-	return *(volatile s64 *)&pool->left <=
-	       -bandwidth_readers_debt(pool->quota, pool->period);
+	if (where == AT_USER)
+		return true;
+	if (where == LEAVING)
+		return left <= -BANDWIDTH_LEAVING_NS;
+	return left - pool->forgiven <=
+	       -bandwidth_kernel_debt(pool->quota, pool->period, where);
 }
 
 /*
- * Does any pool of the chain that starts at @id stop those that draw from it, of
- * which one is a @reader? As the other walks of a chain it is global, so that the
- * verifier looks at it once.
+ * Does any pool of the chain that starts at @id stop those that draw from it, of which one
+ * is @where? As the other walks of a chain it is global, so that the verifier looks at it
+ * once.
  */
-__noinline bool chain_stops(u32 id, bool reader)
+__noinline bool chain_stops(u32 id, enum whereabouts where)
 {
 	u32 i;
 
 	bpf_for(i, 0, GROUP_LEVELS) {
 		if (!id)
 			break;
-		if (pool_is_empty(id) && (!reader || pool_stops_readers(id)))
+		if (pool_is_empty(id) && pool_stops(id, where))
 			return true;
 		id = pool_at(id)->up;
 	}
@@ -156,30 +181,40 @@ __noinline int chain_draw(u32 id, u64 ns)
 	return 0;
 }
 
+/* linux/signal.h */
+#define SIGKILL_BIT (1ULL << 8)
+
 /* @p is on its way out, and others may wait for it. */
 static __always_inline bool task_exits(const struct task_struct *p)
 {
-	return p->flags & PF_EXITING || p->signal->flags & SIGNAL_GROUP_EXIT;
+	return p->flags & PF_EXITING || p->signal->flags & SIGNAL_GROUP_EXIT ||
+	       p->pending.signal.sig[0] & SIGKILL_BIT;
 }
 
 /*
- * Where there are quotas: has @p to wait until its group may run again? Out of line,
- * as bandwidth_follow(), so that tasks without a quota need not make room for it, and
- * global.
+ * Where there are quotas: has @p, which is @in_kernel, to wait until its group may run
+ * again? In the kernel, if its group owes much, it is asked to stop as it leaves, unless it
+ * cannot be. Out of line, as bandwidth_follow(), that those without a quota need not make
+ * room for it, and global.
  */
-__noinline bool quota_throttles(const struct task_struct *p __arg_trusted)
+__noinline bool quota_stops(const struct task_struct *p __arg_trusted,
+			    bool in_kernel)
 {
 	u32 id = group_of(p)->pool;
 
-	if (!id || !chain_stops(id, is_reader(p)))
+	if (!id || p->flags & PF_KTHREAD || task_exits(p))
 		return false;
-	return !(p->flags & PF_KTHREAD) && !task_exits(p);
+	if (!in_kernel)
+		return chain_stops(id, AT_USER);
+	if (can_stop_leaving(p) && (!chain_stops(id, LEAVING) || stop_ask(p)))
+		return false;
+	return chain_stops(id, is_reader(p) ? AT_READER : AT_KERNEL);
 }
 
-/* Has @p to wait until its group may run again? */
-static __always_inline bool is_throttled(const struct task_struct *p)
+static __always_inline bool is_stopped(const struct task_struct *p,
+				       bool in_kernel)
 {
-	return any_quota() && quota_throttles(p);
+	return any_quota() && quota_stops(p, in_kernel);
 }
 
 /* If @p, which runs on this CPU, draws from pools: draw what it has used. */
@@ -202,8 +237,7 @@ static __always_inline void bandwidth_stop(u32 cpu, const struct task_struct *p)
 }
 
 /*
- * From now on @p, which runs on @cpu, draws from its group's pool. Has it to wait
- * instead?
+ * From now on @p, which runs on @cpu, draws from its group's pool. Is that used up?
  */
 __noinline bool bandwidth_follow(u32 cpu,
 				 const struct task_struct *p __arg_trusted)
@@ -220,40 +254,94 @@ __noinline bool bandwidth_follow(u32 cpu,
 	/* Last: once the timer sees @curr_pool, it counts from @drawn_at on. */
 	*(volatile u32 *)&c->curr_pool = pool;
 	timer_arm(TIMER_BANDWIDTH, BANDWIDTH_LEAST_NS);
-	return quota_throttles(p);
+	return quota_stops(p, false);
+}
+
+/*
+ * May @p be parked on @cpu? Not where the core asks for no task any more, nor where
+ * another class leaves it little as it is.
+ */
+static __always_inline bool may_park(const struct task_struct *p, u32 cpu)
+{
+	return !cpu_ctx(cpu)->offline &&
+	       !((p->nr_cpus_allowed == 1 || is_migration_disabled(p)) &&
+		 is_taken(cpu));
+}
+
+/*
+ * The quota of @p, which runs on @cpu, is used up. Has it to stop at once, or to go on
+ * until it is found in user mode?
+ */
+static __always_inline bool bandwidth_stops(u32 cpu, struct cpu_ctx *c,
+					    struct task_struct *p)
+{
+	if (!may_park(p, cpu)) {
+		c->at_user = 0;
+		return false;
+	}
+	if (is_at_user(c, p)) {
+		c->at_user = p->pid;
+		return true;
+	}
+	if (c->stop_looks < STOP_LOOKS)
+		c->stop_looks++;
+	return quota_stops(p, true);
 }
 
 /* ops.running */
 static __always_inline void bandwidth_start(u32 cpu, struct task_struct *p)
 {
+	struct cpu_ctx *c = cpu_ctx(cpu);
+
 	if (!any_quota())
 		return;
-	if (!bandwidth_follow(cpu, p) || cpu_ctx(cpu)->offline)
+	/* A change of its standing has a task start again where it stands. */
+	if (p != bpf_get_current_task_btf())
+		stop_forget(c);
+	if (!bandwidth_follow(cpu, p) || !may_park(p, cpu))
 		return;
-	/* It was queued before; out of a slice, it is enqueued again: parked. */
-	p->scx.slice = 0;
-	kick(cpu, SCX_KICK_PREEMPT);
+	c->stop_looks = 1;
+	/* Ask at once: it may sleep before the next look. */
+	quota_stops(p, true);
 }
 
 /*
  * The slice of @p is over. Its group may have got a quota since it began. Has @p
  * to wait now?
  */
-static __always_inline bool bandwidth_slice_end(u32 cpu,
-						const struct task_struct *p)
+static __always_inline bool bandwidth_slice_end(u32 cpu, struct task_struct *p)
 {
-	bandwidth_settle(cpu_ctx(cpu), p);
-	return any_quota() && bandwidth_follow(cpu, p);
+	struct cpu_ctx *c = cpu_ctx(cpu);
+
+	bandwidth_settle(c, p);
+	if (any_quota() && bandwidth_follow(cpu, p))
+		return bandwidth_stops(cpu, c, p);
+	stop_forget(c);
+	return false;
+}
+
+/*
+ * The slice of a task that is parked, and of no other. It is kept while the task is dequeued
+ * and enqueued anew without a run between, as its affinity changes or, up to 6.18, in the
+ * switch away from one that may not migrate: there it may be parked again.
+ */
+static __always_inline u64 parked_slice(void)
+{
+	return slice_ns + 1;
 }
 
 /* ops.enqueue: park @p, which is on @cpu, if its group may not run. */
 static __always_inline bool bandwidth_park(struct task_struct *p, u32 cpu,
 					   struct cpu_ctx *c, u64 enq_flags)
 {
-	if (!is_throttled(p) || c->offline)
+	bool in_kernel = p->scx.slice != parked_slice() &&
+			 (enq_flags & SCX_ENQ_WAKEUP || !is_at_user(c, p));
+
+	if (!any_quota() || !may_park(p, cpu) || !quota_stops(p, in_kernel))
 		return false;
+	stop_done(p);
 	c->parked = true;
-	scx_bpf_dsq_insert(p, PARK_DSQ + cpu, slice_ns, enq_flags);
+	scx_bpf_dsq_insert(p, PARK_DSQ + cpu, parked_slice(), enq_flags);
 	timer_arm(TIMER_BANDWIDTH, BANDWIDTH_LEAST_NS);
 	count(parked);
 	return true;
@@ -301,16 +389,32 @@ static __always_inline void release_one(struct bpf_iter_scx_dsq *it,
 	offer_released(p, cpu);
 }
 
+/*
+ * May @p, which is parked, run again? After as long as a group pays for its debts at most it
+ * may for a moment in any case: others of its group, deep in the kernel, may use up all that
+ * the group gets, and the watchdog of sched_ext waits for no task longer than 10 s.
+ */
+static __always_inline bool may_go_on(const struct task_struct *p)
+{
+	u64 until = p->scx.runnable_at + BANDWIDTH_DEBT_NS / tick_ns;
+
+	return !is_stopped(p, false) || vt_before(until, bpf_jiffies64());
+}
+
 /* Release the tasks that @cpu, this CPU, has parked and that may run again. */
 __noinline int release_parked(u32 cpu)
 {
+	struct cpu_ctx *c = cpu_ctx(cpu);
 	struct task_struct *p;
 
+	/* First: other CPUs set it after they have parked a task here. */
+	*(volatile bool *)&c->parked = false;
 	bpf_for_each(scx_dsq, p, PARK_DSQ + cpu, 0) {
-		if (!is_throttled(p))
+		if (may_go_on(p))
 			release_one(BPF_FOR_EACH_ITER, p, cpu);
 	}
-	cpu_ctx(cpu)->parked = scx_bpf_dsq_nr_queued(PARK_DSQ + cpu) > 0;
+	if (scx_bpf_dsq_nr_queued(PARK_DSQ + cpu) > 0)
+		c->parked = true;
 	return 0;
 }
 
@@ -374,6 +478,7 @@ static __always_inline void group_set_bandwidth(struct cgroup *cgrp,
 	pool->period = period;
 	pool->burst = burst;
 	pool->left = quota;
+	pool->forgiven = 0;
 	pool->due = pool_now() + pool->period;
 	*(volatile u64 *)&pool->quota = quota;
 	if (quota) {

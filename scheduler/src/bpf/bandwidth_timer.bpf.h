@@ -22,7 +22,8 @@ __noinline int pools_add_pending(u32 cpu, u64 now)
 
 		if (!id)
 			break;
-		pool->runners++;
+		if (c->stop_looks < STOP_LOOKS)
+			pool->runners++;
 		/* It may have begun to draw after @now was read. */
 		if (vt_before(since, now))
 			pool->pending += now - since;
@@ -50,14 +51,22 @@ __noinline bool cpu_overdraws(u32 cpu)
 static __always_inline bool pool_refill(struct pool *pool, u64 now)
 {
 	u64 periods = bandwidth_periods(now, pool->due, pool->period);
-	s64 left = *(volatile s64 *)&pool->left;
+	s64 left = *(volatile s64 *)&pool->left, after;
 
 	if (!periods)
 		return false;
-	__sync_fetch_and_add(&pool->left,
-			     bandwidth_refill(left, pool->quota, pool->burst,
-					      pool->period, periods) -
-				     left);
+	after = bandwidth_refill(left, pool->quota, pool->burst, pool->period,
+				 periods);
+	__sync_fetch_and_add(&pool->left, after - left);
+	/*
+	 * What is forgiven still counts against tasks that stop in the kernel: they overdraw
+	 * so much once, not in each period.
+	 */
+	if (after > 0)
+		pool->forgiven = 0;
+	else
+		pool->forgiven += after - left -
+				  (s64)bandwidth_gain(pool->quota, periods);
 	pool->due += periods * pool->period;
 	count(nr_periods);
 	if (pool->throttled_since) {
@@ -148,7 +157,7 @@ __noinline bool may_release(u32 cpu)
 
 	bpf_rcu_read_lock();
 	bpf_for_each(scx_dsq, p, PARK_DSQ + cpu, 0) {
-		may = !is_throttled(p);
+		may = may_go_on(p);
 		if (may)
 			break;
 	}
@@ -168,6 +177,9 @@ __noinline int bandwidth_enforce(u32 cpu)
 			look.next = BANDWIDTH_LEAST_NS;
 			c->release = true;
 			kick(cpu, SCX_KICK_PREEMPT);
+			if (is_taken(
+				    cpu)) /* which does not heed that (rescue) */
+				timer_arm(TIMER_RESCUE, 0);
 			return 0;
 		}
 	}
@@ -210,6 +222,7 @@ static __always_inline s32 bandwidth_init(void)
 	bpf_for(cpu, 0, nr_cpus) {
 		err = scx_bpf_create_dsq(PARK_DSQ + cpu,
 					 __COMPAT_scx_bpf_cpu_node(cpu));
+		err = err ?: stop_init(cpu);
 		if (err)
 			return err;
 	}

@@ -393,8 +393,9 @@ static __always_inline void group_reweigh(struct group *g, u64 weight,
 	g->weight = weight;
 	g->own_idle = idle;
 	after = group_weight(g);
-	if (after / REWEIGH_FACTOR >= before ||
-	    before / REWEIGH_FACTOR >= after)
+	/* Where nothing runs, nobody's lag is affected. */
+	if (g->serial && (after / REWEIGH_FACTOR >= before ||
+			  before / REWEIGH_FACTOR >= after))
 		reweighing_walks = REWEIGHING_WALKS;
 }
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Dispatch: the CPU needs its next task. The order is: the task that runs, if its
- * turn is not over; the CPU's own queue; a fair exchange with another CPU; another
- * CPU's queue. With groups the exchange comes before the CPU's own tasks; beside a
- * SCHED_IDLE task, other CPUs' queues do.
+ * Dispatch: the CPU needs its next task. The order is: a waiting task that is much
+ * heavier; the task that runs, if its turn is not over; the CPU's own queue; a fair
+ * exchange with another CPU; another CPU's queue. With groups the exchange comes
+ * before the CPU's own tasks; beside a SCHED_IDLE task, other CPUs' queues do.
  */
 #pragma once
 
@@ -14,6 +14,7 @@
 #include "idle.bpf.h"
 #include "pull.bpf.h"
 #include "relief.bpf.h"
+#include "rescue.bpf.h"
 #include "reweigh.bpf.h"
 #include "runq.bpf.h"
 #include "schedstat.bpf.h"
@@ -39,6 +40,8 @@ static __always_inline void dispatch_slice_end(u32 cpu, struct cpu_ctx *c,
 	}
 	/* A CPU that runs a SCHED_IDLE task takes what one without would take. */
 	if (c->curr_idle && !c->nr_queued && pull_newidle(cpu))
+		return;
+	if (runq_serve_heavier(cpu, c, true))
 		return;
 	if (c->nr_queued) {
 		if (!runq_head(cpu, &next_vt))
@@ -90,18 +93,26 @@ static __always_inline void keep_alone(u32 cpu, struct task_struct *p)
 /* ops.dispatch: @prev is the task that ran until now, if any. */
 static __always_inline void dispatch_cpu(s32 cpu, struct task_struct *prev)
 {
+	bool slice_end = prev && (prev->scx.flags & SCX_TASK_QUEUED);
 	struct cpu_ctx *c = cpu_ctx(cpu);
 
+	if (dispatch_in_vain(cpu))
+		return;
 	bandwidth_release(cpu, c);
-	reweigh_waiting(cpu);
+	reweigh_waiting(cpu, c, slice_end);
 	relieve(cpu, c);
-	if (prev && (prev->scx.flags & SCX_TASK_QUEUED)) {
+	if (slice_end) {
 		dispatch_slice_end(cpu, c, prev);
 		return;
 	}
 	asym_decline(cpu);
-	if (runq_pick(cpu, c) || pull_newidle(cpu))
+	if (runq_pick(cpu, c))
 		return;
+	if (pull_newidle(cpu)) {
+		/* It lets go of the rq lock: another class may have come meanwhile. */
+		release_after(cpu);
+		return;
+	}
 	/* Pulling lets go of the rq lock: a pinned task may have come meanwhile. */
 	if (runq_pick(cpu, c))
 		return;
@@ -120,46 +131,6 @@ static __always_inline bool yield_task(struct task_struct *from,
 	if (to)
 		return false;
 	cpu_ctx(cpu_of_task(from))->yielded = true;
-	from->scx.slice = 0;
+	scx_bpf_task_set_slice(from, 0);
 	return false;
-}
-
-/*
- * ops.update_idle: this CPU has just marked itself idle. A task that was queued
- * after pull_newidle() looked is offered by now, as a rule, or its enqueue sees this
- * CPU's idle bit. Between its look at the bits and the offer, and between the offer
- * and the insertion, which is the kernel's after ops.enqueue, lie some 100 ns each:
- * a task that falls in there waits for rescue_waiting(). One that was queued here, as
- * after a refused move, may be offered no more: another CPU, where it may not run, has
- * withdrawn it.
- */
-static __always_inline void recheck_offers(s32 cpu)
-{
-	if (any_offer() || cpu_ctx(cpu)->nr_queued)
-		kick(cpu, 0);
-}
-
-/*
- * ops.tick: the running task goes on while others wait. Renew the offer of them:
- * it may be lost (see recheck_offers(); or an affinity mask has widened), and where
- * the running task has much credit, it is long until the next insertion. If a CPU
- * idles all the same, wake it.
- */
-static __always_inline void rescue_waiting(u32 cpu)
-{
-	struct cpu_ctx *c = cpu_ctx(cpu);
-	struct task_struct *head;
-	s32 idle_cpu;
-
-	if (!c->offered)
-		return;
-	head = __COMPAT_scx_bpf_dsq_peek(cpu);
-	if (!head)
-		return;
-	offer(cpu);
-	idle_cpu = idle_for_waiter(head, cpu, REACH_MACHINE);
-	if (idle_cpu < 0)
-		return;
-	kick(idle_cpu, SCX_KICK_IDLE);
-	count_by(wasted_idle_ns, tick_ns);
 }

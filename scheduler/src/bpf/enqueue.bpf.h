@@ -8,6 +8,7 @@
 #include "heddle.bpf.h"
 #include "asym.bpf.h"
 #include "bandwidth.bpf.h"
+#include "burst.bpf.h"
 #include "group_load.bpf.h"
 #include "idle.bpf.h"
 #include "release.bpf.h"
@@ -32,7 +33,7 @@ static __always_inline bool is_percpu_kthread(const struct task_struct *p)
 static __always_inline void insert_local(struct task_struct *p, u64 dsq_id,
 					 u32 cpu, u64 vt, u64 enq_flags)
 {
-	p->scx.dsq_vtime = vt_key(vt, cpu);
+	scx_bpf_task_set_dsq_vtime(p, vt_key(vt, cpu));
 	scx_bpf_dsq_insert(p, dsq_id, slice_ns, enq_flags);
 }
 
@@ -48,6 +49,19 @@ static __always_inline bool curr_is_ending(const struct task_struct *p, u32 cpu,
 		return true;
 	return !c->curr_hog &&
 	       ns_since(c->curr_since, now) < wakeup_granularity_ns;
+}
+
+/* Does @p, the @wakee, take @cpu from the task that runs there, @curr? */
+static __always_inline bool takes_cpu(const struct task_struct *p, u32 cpu,
+				      const struct cpu_ctx *c,
+				      const struct contender *wakee,
+				      const struct contender *curr, u64 now)
+{
+	if (wakeup_preempts(wakee, curr, wakeup_granularity_ns))
+		return !left_to_finish(wakee, curr) ||
+		       !curr_is_ending(p, cpu, c, now);
+	return wakee_outranks_light(wakee, curr, c->clock,
+				    wakeup_granularity_ns);
 }
 
 /*
@@ -78,9 +92,7 @@ static __always_inline bool enqueue_wakee(struct task_struct *p,
 	 * before it lets go, and past the queue nobody could pull them.
 	 */
 	if (c->running && !c->local_pending &&
-	    wakeup_preempts(&wakee, &curr, wakeup_granularity_ns) &&
-	    !(left_to_finish(&wakee, &curr) &&
-	      curr_is_ending(p, cpu, c, now))) {
+	    takes_cpu(p, cpu, c, &wakee, &curr, now)) {
 		c->local_pending = true;
 		insert_local(p, SCX_DSQ_LOCAL, cpu, *vt,
 			     enq_flags | SCX_ENQ_PREEMPT);
@@ -88,10 +100,11 @@ static __always_inline bool enqueue_wakee(struct task_struct *p,
 		return true;
 	}
 	/*
-	 * A pinned task cannot be pulled; first in line, it need not take the
-	 * way through the queue.
+	 * A pinned task cannot be pulled; where it runs next anyway, it need not take the way
+	 * through the queue.
 	 */
-	if (p->nr_cpus_allowed == 1 && !c->nr_queued && !c->local_pending) {
+	if (p->nr_cpus_allowed == 1 && !c->running && !c->nr_queued &&
+	    !c->local_pending) {
 		c->local_pending = true;
 		insert_local(p, SCX_DSQ_LOCAL, cpu, *vt, enq_flags);
 		count(local);
@@ -111,9 +124,8 @@ static __always_inline void enqueue_back(struct task_struct *p, u64 enq_flags)
 }
 
 /*
- * A CPU may idle all the same: it is on another node, it went idle after
- * select_cpu looked and before @p could be offered (see recheck_offers() for the
- * other side), or @p was preempted by a task that may not run there.
+ * A CPU may idle all the same: it is on another node, it went idle after select_cpu
+ * looked, or @p was preempted by a task that may not run there.
  */
 static __always_inline bool enqueue_idle(struct task_struct *p, u32 cpu, u64 vt,
 					 u64 enq_flags)
@@ -124,8 +136,14 @@ static __always_inline bool enqueue_idle(struct task_struct *p, u32 cpu, u64 vt,
 	if (!words || is_tied(p))
 		return false;
 	idle_cpu = idle_among(p, cpu, words);
-	if (idle_cpu < 0)
+	if (idle_cpu < 0 || is_taken(idle_cpu))
 		return false;
+	if (may_be_kept(idle_cpu)) {
+		cpu_ctx(idle_cpu)->pull_asked = true;
+		kick(idle_cpu, SCX_KICK_IDLE);
+		return false;
+	}
+	runq_withdraw(cpu, cpu_ctx(cpu));
 	insert_local(p, SCX_DSQ_LOCAL_ON | idle_cpu, cpu, vt, enq_flags);
 	/*
 	 * If @p gets elsewhere before it gets there, nobody wakes the CPU, which
@@ -172,7 +190,8 @@ static __always_inline bool asym_move(struct task_struct *p, u32 cpu, u64 vt,
 
 	if (to < 0)
 		return false;
-	if (is_tied(p) || !bpf_cpumask_test_cpu(to, p->cpus_ptr)) {
+	if (is_tied(p) || is_taken(to) || may_be_kept(to) ||
+	    !bpf_cpumask_test_cpu(to, p->cpus_ptr)) {
 		kick(to, 0);
 		count(asym_refused);
 		return false;
@@ -183,13 +202,26 @@ static __always_inline bool asym_move(struct task_struct *p, u32 cpu, u64 vt,
 	return true;
 }
 
+/*
+ * Was @c's CPU claimed for @p, and still idles (placement)? It wakes up for @p, which is
+ * not offered to others: they would leave it nothing.
+ */
+static __always_inline bool take_expected(const struct task_struct *p,
+					  struct cpu_ctx *c)
+{
+	if (c->expected != p->pid)
+		return false;
+	c->expected = 0;
+	return !c->running && !c->nr_queued && !c->local_pending;
+}
+
 /* ops.enqueue */
 static __always_inline void enqueue_task(struct task_struct *p, u64 enq_flags)
 {
 	u32 cpu = cpu_of_task(p);
 	struct cpu_ctx *c = cpu_ctx(cpu);
 	u32 last_cpu = cpu_of_key(p->scx.dsq_vtime);
-	bool wakeup = enq_flags & SCX_ENQ_WAKEUP, stays = false;
+	bool wakeup = enq_flags & SCX_ENQ_WAKEUP, stays;
 	struct standing who = standing_of(p);
 	u64 vt, now;
 
@@ -213,15 +245,22 @@ static __always_inline void enqueue_task(struct task_struct *p, u64 enq_flags)
 		now = rq_now(cpu);
 		if (enqueue_wakee(p, &who, cpu, c, now, &vt, enq_flags))
 			return;
+		stays = take_expected(p, c);
 	} else {
 		vt = waiter_vt(p, &who, cpu, c);
 		if (asym_move(p, cpu, vt, enq_flags))
 			return;
-		/* Put aside for the CPU's own work, it is back sooner than elsewhere. */
-		stays = c->own_work;
+		/*
+		 * Put aside for the CPU's own work, it is back sooner than elsewhere: it
+		 * is not offered before the next tick (rescue).
+		 */
+		stays = take_expected(p, c) || c->own_work;
 	}
-	if (!stays && enqueue_idle(p, cpu, vt, enq_flags))
-		return;
+	if (!stays) {
+		runq_offer(p, cpu);
+		if (enqueue_idle(p, cpu, vt, enq_flags))
+			return;
+	}
 	if (!stays && !wakeup &&
 	    enqueue_over_idle(p, &who, cpu, c, vt, enq_flags))
 		return;
@@ -229,9 +268,9 @@ static __always_inline void enqueue_task(struct task_struct *p, u64 enq_flags)
 		insert_local(p, SCX_DSQ_LOCAL, cpu, vt, enq_flags);
 		return;
 	}
-	runq_insert(p, &who, cpu, c, vt, stays, enq_flags);
-	if (wakeup)
-		wakeq_offer(p, vt_key(vt, cpu), last_cpu, now);
-	else
+	runq_insert(p, &who, cpu, c, vt, enq_flags);
+	if (!wakeup)
 		relief_note(c, p);
+	else if (!stays)
+		wakeq_offer(p, vt_key(vt, cpu), last_cpu, now);
 }

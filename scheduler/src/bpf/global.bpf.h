@@ -108,6 +108,7 @@ static __always_inline s32 global_init_task(struct task_struct *p)
 	GRQ_UNLOCK(grq, &hold, slot);
 	if (!node)
 		count(nodes_exhausted);
+	/* The kernel's setter refuses a task that is not ours yet. */
 	p->scx.dsq_vtime = deadline_key(0, node);
 	return 0;
 }
@@ -145,7 +146,7 @@ static __always_inline void global_set_affinity(struct task_struct *p)
 /* ops.enable: at fork or from another class, a task starts with a new slice. */
 static __always_inline void global_enable(struct task_struct *p)
 {
-	p->scx.dsq_vtime = fresh_key(p);
+	scx_bpf_task_set_dsq_vtime(p, fresh_key(p));
 	global_set_affinity(p);
 }
 
@@ -186,7 +187,7 @@ static __always_inline void global_settle(struct grq *grq, u32 cpu,
 		heap_at(grq->nodes, node)->left_ns = left;
 	GRQ_UNLOCK_STRICT(grq, &hold, task);
 	g->curr_sum_exec = p->se.sum_exec_runtime;
-	p->scx.dsq_vtime = key;
+	scx_bpf_task_set_dsq_vtime(p, key);
 }
 
 /* ops.running: @p starts on @cpu. */
@@ -351,10 +352,12 @@ static __always_inline s32 global_place(struct task_struct *p, s32 prev_cpu,
 		return prev_cpu;
 	if (cpu < 0)
 		return global_where_latest(p, grq, prev_cpu, wake_flags);
+	if (is_taken(cpu) || may_be_kept(cpu))
+		return cpu; /* which wakes up for the queue */
 	GRQ_LOCK_STRICT(grq, &hold);
 	left = left_of(node_of(grq, p));
 	GRQ_UNLOCK_STRICT(grq, &hold, task);
-	p->scx.dsq_vtime = global_claim(p, true);
+	scx_bpf_task_set_dsq_vtime(p, global_claim(p, true));
 	scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, left, 0);
 	global_cpu(this_cpu)->waker_sleeps = false;
 	count(idle_direct);
@@ -387,7 +390,7 @@ static __always_inline void global_enqueue_own(struct task_struct *p, u32 cpu,
 	if (!bpf_cpumask_test_cpu(cpu, p->cpus_ptr)) {
 		u32 to = bpf_cpumask_any_distribute(p->cpus_ptr);
 
-		p->scx.dsq_vtime = key;
+		scx_bpf_task_set_dsq_vtime(p, key);
 		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL_ON | to, left, enq_flags);
 		count(local);
 		return;
@@ -465,7 +468,7 @@ static __always_inline void global_enqueue(struct task_struct *p, u64 enq_flags)
 	    cpu_ctx(this_cpu)->offline) {
 		if (wakeup)
 			enq_flags |= SCX_ENQ_PREEMPT;
-		p->scx.dsq_vtime = key;
+		scx_bpf_task_set_dsq_vtime(p, key);
 		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, left, enq_flags);
 		count(local);
 		return;
@@ -474,7 +477,7 @@ static __always_inline void global_enqueue(struct task_struct *p, u64 enq_flags)
 		global_enqueue_own(p, cpu, key, left, wakeup, enq_flags);
 		return;
 	}
-	p->scx.dsq_vtime = key;
+	scx_bpf_task_set_dsq_vtime(p, key);
 	preempts = global_may_preempt(p, wakeup, waker_sleeps) &&
 		   global_preempts(key, false, global_cpu(cpu));
 	if (preempts && !global_queue_first(cpu, key)) {

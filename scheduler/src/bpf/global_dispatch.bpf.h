@@ -10,6 +10,7 @@
 #include "heddle.bpf.h"
 #include "idle.bpf.h"
 #include "policy/resched.h"
+#include "release.bpf.h"
 #include "runq.bpf.h"
 #include "schedstat.bpf.h"
 
@@ -212,7 +213,7 @@ static __always_inline void global_keep(struct grq *grq, u32 cpu,
 	if (g->curr_left_ns == slice_ns && !cpu_ctx(cpu)->nr_queued &&
 	    (!grq_has_work(grq, cpu) || global_queue_first(cpu, g->curr_key)))
 		g->curr_left_ns = SLICE_SPENT_NS;
-	prev->scx.slice = g->curr_left_ns;
+	scx_bpf_task_set_slice(prev, g->curr_left_ns);
 	count(kept);
 	schedstat_keep();
 }
@@ -224,7 +225,7 @@ static __always_inline void global_dispatch(u32 cpu, struct task_struct *prev)
 	struct resched_view view = {};
 	bool stays;
 
-	if (!grq)
+	if (!grq || dispatch_in_vain(cpu))
 		return;
 	global_cpu(cpu)->preempted = false;
 	view.prev_idle = !prev;

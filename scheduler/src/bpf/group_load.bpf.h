@@ -54,15 +54,6 @@ static __always_inline void load_add(u32 cpu, u32 id, u64 weight)
 	group_add_load(group_at(id), cpu, weight);
 }
 
-/*
- * ops.init_task: @p may be of another class, and never come to us. It is counted
- * nowhere then, but ops.cgroup_move is told of it all the same.
- */
-static __always_inline void load_init_task(struct task_struct *p)
-{
-	p->scx.dsq_vtime = KEY_UNCOUNTED;
-}
-
 /* ops.enable, ops.cgroup_move: the slot of @p's group may have been another's. */
 static __always_inline void load_enter(const struct task_struct *p)
 {
@@ -92,7 +83,7 @@ static __always_inline void load_join(u32 cpu, struct task_struct *p,
 	if (who->group <= ROOT_GROUP ||
 	    !load_in_debt(p, debt_load(who->group, who->weight)))
 		group_add_load(g, cpu, who->weight);
-	p->scx.dsq_vtime &= ~KEY_UNCOUNTED;
+	scx_bpf_task_set_dsq_vtime(p, p->scx.dsq_vtime & ~KEY_UNCOUNTED);
 	if (!g->serial)
 		group_activate(p->sched_task_group);
 }
@@ -102,7 +93,7 @@ static __always_inline void load_leave(struct task_struct *p)
 {
 	if (!cgroup_flat || !is_counted(p))
 		return;
-	p->scx.dsq_vtime |= KEY_UNCOUNTED;
+	scx_bpf_task_set_dsq_vtime(p, p->scx.dsq_vtime | KEY_UNCOUNTED);
 	load_add(cpu_of_task(p), group_id(p->sched_task_group),
 		 -task_weight(p));
 }
@@ -113,15 +104,14 @@ static __always_inline void load_end(u32 cpu, u64 load)
 	load_add(cpu, debt_group(load), -debt_weight(load));
 }
 
-/* ops.stopping: @p goes to sleep, last on @cpu. */
+/* ops.stopping: @p, which runq_stop() has marked, goes to sleep, last on @cpu. */
 static __always_inline void load_sleep(u32 cpu, struct task_struct *p)
 {
 	struct cpu_ctx *c = cpu_ctx(cpu);
-	u64 key = p->scx.dsq_vtime, vt = vt_of_key(key), load;
+	u64 vt = vt_of_key(p->scx.dsq_vtime), load;
 
 	if (!cgroup_flat)
 		return;
-	p->scx.dsq_vtime = key | KEY_UNCOUNTED;
 	if (c->curr_group <= ROOT_GROUP || !vt_before(c->clock, vt) ||
 	    p->flags & PF_EXITING || c->offline) {
 		load_add(cpu, c->curr_group, -(u64)c->curr_weight);

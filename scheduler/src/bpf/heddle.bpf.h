@@ -20,11 +20,13 @@
 /* uapi/linux/sched.h; vmlinux.h has no macros. */
 #define SCHED_BATCH 3
 #define SCHED_IDLE 5
+#define SCHED_EXT 7
 
 /* Options; the loader sets them before the program is loaded. */
 const volatile u64 slice_ns = 3000000;
 const volatile u64 wakeup_granularity_ns = 1000000;
 const volatile bool fair_work; /* share work done, not time */
+const volatile bool partial; /* only tasks that ask for it are ours */
 
 /* From one tick to the next: what a tick finds stands for that long. By the loader. */
 const volatile u64 tick_ns = 4000000;
@@ -37,10 +39,11 @@ struct look {
 };
 
 /*
- * A CPU and its queue. The queue itself is the DSQ whose id is the CPU's
- * number. Written under the CPU's rq lock only, and read by other CPUs without
- * it, as hints; but @idle and @release by anyone, and @local_pending and
- * @sync_wakee by a waker for its own CPU too (placement).
+ * A CPU and its queue. The queue itself is the DSQ whose id is the CPU's number. Written
+ * under the CPU's rq lock only, and read by other CPUs without it, as hints; but @idle,
+ * @expected, @release and @pull_asked by any CPU, @local_pending and @sync_wakee by a
+ * waker for its own CPU too (placement), @parked by the rescue timer, @at_user by its task, and
+ * @offline, @parked, @running, @local_pending and @owed by hotplug.
  */
 struct cpu_ctx {
 	/* The queue's clock: virtual time of the last task picked, monotonic. */
@@ -65,6 +68,7 @@ struct cpu_ctx {
 	u64 drawn_exec; /* as curr_sum_exec, at the last drawing */
 	u64 drawn_at; /* pool_now() then */
 	u32 curr_pool; /* the nearest pool, or 0; 0 too while none runs */
+	s32 at_user; /* its thread id, if it was found in user mode, or 0 */
 
 	/*
 	 * Tasks in the queue, or more: those that leave it otherwise than by
@@ -72,28 +76,47 @@ struct cpu_ctx {
 	 */
 	u32 nr_queued;
 
-	struct look waiters; /* in the queue, who wait for too long (relief) */
-	struct look readers; /* among them those who hold up RCU */
+	u64 taken_at; /* when another class took the CPU last, scx_bpf_now() */
+
+	/* When this CPU looks again at what others offer (pull), scx_bpf_now(). */
+	u64 pull_after;
+	u64 pull_rest_ns; /* how long it rests after looks in vain, or 0 */
+	u32 pull_turn; /* looks that ended before all queues were seen */
+
+	struct look
+		waiters; /* tasks that wait for too long in the queue (relief) */
+	struct look readers; /* among them those that hold up RCU */
 
 	/* The last wakee from here, if its waker said that it will sleep; or 0. */
 	s32 sync_wakee;
 
+	u32 reweighed; /* the reweighing walk in which its queue was looked at (reweigh) */
+
+	/* The task that this CPU, which idled, was claimed for and takes from its queue. */
+	s32 expected;
+
+	/*
+	 * Tasks of a queue that the walk under way has looked at: in memory, the verifier need
+	 * not follow it through the loop.
+	 */
+	u32 looks;
+
 	u8 slices_alone; /* slices granted while nobody waited here */
 
 	bool offline;
+	bool pull_asked; /* by any CPU: a task waits that may run here */
 	bool picked; /* the next to start comes from the queue */
 	bool running; /* a task of ours runs */
 	bool curr_idle; /* it is SCHED_IDLE */
 	bool curr_pinned; /* it may run here only */
-	/*
-	 * It is_hog(), or has run for longer than the granularity and was given
-	 * a further slice.
-	 */
-	bool curr_hog;
+	bool curr_hog; /* by its bursts (burst) */
 	bool yielded; /* it called sched_yield() */
 	bool offered; /* other CPUs may run some of what is queued */
 	bool local_pending; /* a task put past the queue has not run yet */
 	bool own_work; /* nor has a kernel thread of this CPU, which is brief */
+	bool heavier_waits; /* one waits here that is much heavier than others */
+	/* How often the task that runs was to be parked, and was in the kernel. */
+	u8 stop_looks;
 	bool parked; /* tasks wait here for their group's next period */
 	bool release; /* set by a timer: some of them may run again */
 	bool holds_rcu; /* a reader of RCU may be in the queue (relief) */
@@ -114,6 +137,12 @@ struct cpu_stats cpu_stats[MAX_CPUS];
 static __always_inline struct cpu_ctx *cpu_ctx(u32 cpu)
 {
 	return &cpu_ctxs[cpu & (MAX_CPUS - 1)];
+}
+
+/* May the walk of this CPU, @c, look at one more task, of @most? */
+static __always_inline bool may_look(struct cpu_ctx *c, u32 most)
+{
+	return c->looks++ < most;
 }
 
 static __always_inline struct cpu_stats *stats_of(u32 cpu)
@@ -153,6 +182,32 @@ static __always_inline u64 rq_now(u32 cpu)
 	return bpf_ksym_exists(scx_bpf_now) ? rq_clock(cpu) : scx_bpf_now();
 }
 
+/*
+ * Does @cpu belong to another class: does a task of a higher one, as of real time, run
+ * or wait there? Those of ours there have to go elsewhere. The thread that stops a CPU does
+ * not count: it is brief. Read without the rq lock it is a hint.
+ */
+static __always_inline bool is_taken(u32 cpu)
+{
+	const struct task_struct *stop;
+	const struct rq *rq = NULL;
+	u32 others, stops = 0;
+
+	if (&runqueues)
+		rq = bpf_per_cpu_ptr(&runqueues, cpu);
+	if (!rq)
+		return false;
+	others = rq->nr_running - rq->scx.nr_running;
+	if ((s32)others <= 0)
+		return false;
+	stop = rq->stop;
+	if (others > 1 || !stop)
+		return true;
+	/* An int up to 6.19, a byte since: not to be read as either. */
+	bpf_core_read(&stops, bpf_core_field_size(stop->on_rq), &stop->on_rq);
+	return !stops;
+}
+
 /* Another CPU's clock, that of @then, may be ahead of ours by a few ns. */
 static __always_inline u64 ns_since(u64 then, u64 now)
 {
@@ -175,12 +230,6 @@ static __always_inline void kick(u32 cpu, u64 flags)
 static __always_inline u32 cpu_of_task(const struct task_struct *p)
 {
 	return *(const volatile u32 *)&p->thread_info.cpu;
-}
-
-static __always_inline bool task_is_hog(const struct task_struct *p,
-					u64 gran_ns)
-{
-	return is_hog(p->se.sum_exec_runtime, p->nvcsw, gran_ns);
 }
 
 /*

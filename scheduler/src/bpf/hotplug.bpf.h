@@ -8,8 +8,8 @@
 #include "bandwidth.bpf.h"
 #include "group_load.bpf.h"
 #include "idle.bpf.h"
+#include "rescue.bpf.h"
 #include "runq.bpf.h"
-#include "timer.bpf.h"
 
 static __always_inline void hotplug_online(s32 cpu)
 {
@@ -23,23 +23,6 @@ static __always_inline void hotplug_online(s32 cpu)
 	c->offline = false;
 	c->running = false;
 	c->local_pending = false;
-}
-
-static __always_inline void hand_over_queue(u64 dsq_id, s32 cpu)
-{
-	struct task_struct *p;
-
-	bpf_for_each(scx_dsq, p, dsq_id, 0)
-		scx_bpf_dsq_move(BPF_FOR_EACH_ITER, p, SCX_DSQ_LOCAL_ON | cpu,
-				 0);
-}
-
-/* Put all that waits for @cpu on the CPU itself. The rq lock is not held. */
-static __always_inline void hand_over(s32 cpu)
-{
-	hand_over_queue(cpu, cpu);
-	if (cgroup_flat)
-		hand_over_queue(PARK_DSQ + cpu, cpu);
 }
 
 /*
@@ -59,57 +42,7 @@ static __always_inline void hotplug_offline(s32 cpu)
 	c->offline = true;
 	idle_offline(cpu);
 	load_forgive(cpu);
+	c->parked = false; /* first: what is parked meanwhile sets it */
 	hand_over(cpu);
-	c->parked = false; /* nor is anyone parked here from now on */
 	scx_bpf_kick_cpu(cpu, 0);
-}
-
-/*
- * A CPU on its way out. The core calls ops.dispatch no more from when the CPU is
- * inactive, but ops.cpu_offline a grace period of RCU later (sched_cpu_deactivate()
- * in kernel/sched/core.c): more than 11 s were seen. Meanwhile it idles, and a task
- * that may not run elsewhere is stranded in its queue. No callback tells of it, so each tick
- * looks after one CPU; one that idles beside its queue, and STRANDED_NS later still,
- * is handed it.
- */
-#define STRANDED_NS 1000000ULL
-
-/* The CPU whose turn it was last to be looked after. */
-u32 looked_after;
-
-/* The CPU that was found so last, for TIMER_STRANDED. */
-u32 stranded_cpu;
-
-/* Does @cpu idle although tasks wait for it, or may again that were parked? */
-static __always_inline bool is_stranded(u32 cpu)
-{
-	return idle_state_of(cpu) == STATE_IDLE &&
-	       (scx_bpf_dsq_nr_queued(cpu) > 0 || cpu_ctx(cpu)->release);
-}
-
-/* ops.tick, of any CPU */
-static __always_inline void hotplug_tick(void)
-{
-	u32 cpu = ++looked_after % scx_bpf_nr_cpu_ids();
-
-	if (!is_stranded(cpu))
-		return;
-	count_by(wasted_idle_ns, tick_ns);
-	stranded_cpu = cpu;
-	timer_arm(TIMER_STRANDED, STRANDED_NS);
-}
-
-static int hand_over_stranded(void *map, u32 *id, struct timer_slot *slot)
-{
-	u32 cpu = stranded_cpu;
-
-	timer_runs(slot);
-	bpf_rcu_read_lock();
-	if (is_stranded(cpu)) {
-		hand_over(cpu);
-		/* Older kernels do not wake it for that. */
-		kick(cpu, 0);
-	}
-	bpf_rcu_read_unlock();
-	return 0;
 }

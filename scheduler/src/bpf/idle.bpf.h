@@ -18,6 +18,7 @@
  */
 #pragma once
 
+#include "burst.bpf.h"
 #include "heddle.bpf.h"
 #include "topology.bpf.h"
 
@@ -525,6 +526,9 @@ static __always_inline s32 claim_sched_idle(const struct task_struct *p,
 		return -ENOENT;
 	cpu = claim_nearest(p, near, words_within(near, wake_reach(wake_flags)),
 			    SOUGHT_SCHED_IDLE);
+	/* Its bit is not cleared when another class takes it. */
+	if (cpu >= 0 && is_taken(cpu))
+		return -EBUSY;
 	if (cpu >= 0)
 		count(sched_idle_claim);
 	return cpu;

@@ -100,6 +100,7 @@ struct cpu_stats {
 	u64 pull_miss;
 	u64 exchange;
 	u64 wasted_idle_ns;
+	u64 rescued;
 	u64 relieved;
 	u64 idle_search;
 	u64 idle_examined;

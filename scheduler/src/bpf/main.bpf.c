@@ -10,23 +10,26 @@
  *   heddle.bpf.h    the state of a CPU, the options
  *   topology.bpf.h  sets of CPUs by distance
  *   timer.bpf.h     timers of the machine
+ *   burst.bpf.h     how long tasks run at a time, of late
  *   idle.bpf.h      idle CPUs and the search for one
  *   spread.bpf.h    the NUMA node where a new task starts
  *   asym.bpf.h      CPUs of different speed: moving what runs to a better one
  *   cgroup.bpf.h    groups: which one a task is in, what it weighs there
- *   group_load.bpf.h  groups: whose tasks are runnable, and how many
+ *   group_load.bpf.h  groups: the weights of their runnable tasks
  *   walk.bpf.h      groups: what each one's tasks weigh
  *   bandwidth.bpf.h groups: how much CPU time they may use
- *   bandwidth_timer.bpf.h  the periods of that, and who must stop
+ *   stop.bpf.h      stopping a task where it holds no lock
+ *   bandwidth_timer.bpf.h  the periods of that, and which tasks must stop
  *   runq.bpf.h      the queue and the clock of a CPU, charging
  *   reweigh.bpf.h   what a task weighs changes, or its group
  *   placement.bpf.h the CPU that a wakee goes to
  *   wakeq.bpf.h     the shared wake queue: the order in which wakees are pulled
  *   enqueue.bpf.h   queueing, and preemption at wakeup
  *   pull.bpf.h      work for a CPU that would idle, fairness between CPUs
- *   relief.bpf.h    a turn for who waits too long
+ *   relief.bpf.h    a turn for tasks that wait too long
  *   crowd.bpf.h     short slices where very many wait
  *   release.bpf.h   CPUs that another class takes
+ *   rescue.bpf.h    tasks whose CPU does not come to run them
  *   hotplug.bpf.h   CPUs that come and go
  *   grq.bpf.h       the global queue and its lock (--runq global)
  *   confine.bpf.h   tasks that may not run on all CPUs, in the global queue
@@ -38,12 +41,14 @@
 #include "heddle.bpf.h"
 #include "topology.bpf.h"
 #include "timer.bpf.h"
+#include "burst.bpf.h"
 #include "idle.bpf.h"
 #include "spread.bpf.h"
 #include "asym.bpf.h"
 #include "cgroup.bpf.h"
 #include "group_load.bpf.h"
 #include "runq.bpf.h"
+#include "stop.bpf.h"
 #include "bandwidth.bpf.h"
 #include "bandwidth_timer.bpf.h"
 #include "reweigh.bpf.h"
@@ -55,6 +60,7 @@
 #include "pull.bpf.h"
 #include "relief.bpf.h"
 #include "crowd.bpf.h"
+#include "rescue.bpf.h"
 #include "dispatch.bpf.h"
 #include "schedstat.bpf.h"
 #include "grq.bpf.h"
@@ -71,10 +77,7 @@ UEI_DEFINE(uei);
 s32 BPF_STRUCT_OPS(heddle_init_task, struct task_struct *p,
 		   struct scx_init_task_args *args)
 {
-	if (runq_global)
-		return global_init_task(p);
-	load_init_task(p);
-	return 0;
+	return runq_global ? global_init_task(p) : 0;
 }
 
 void BPF_STRUCT_OPS(heddle_enable, struct task_struct *p)
@@ -85,6 +88,7 @@ void BPF_STRUCT_OPS(heddle_enable, struct task_struct *p)
 	}
 	reweigh_init_task(p);
 	load_enter(p);
+	burst_init_task(p);
 	runq_init_task(p);
 }
 
@@ -94,6 +98,7 @@ void BPF_STRUCT_OPS(heddle_disable, struct task_struct *p)
 		return;
 	load_leave(p);
 	reweigh_exit_task(p);
+	stop_exit_task(p);
 }
 
 void BPF_STRUCT_OPS(heddle_set_weight, struct task_struct *p, u32 weight)
@@ -164,15 +169,17 @@ void BPF_STRUCT_OPS(heddle_stopping, struct task_struct *p, bool runnable)
 	u32 cpu = cpu_of_task(p);
 
 	schedstat_depart(cpu);
-	release_after(p, runnable);
+	release_after(cpu);
 	if (runq_global) {
 		global_stop(cpu, p);
 		return;
 	}
 	bandwidth_stop(cpu, p);
-	runq_stop(cpu, p);
-	if (!runnable)
-		load_sleep(cpu, p);
+	runq_stop(cpu, p, runnable);
+	if (runnable)
+		return;
+	burst_sleep(p);
+	load_sleep(cpu, p);
 }
 
 void BPF_STRUCT_OPS(heddle_tick, struct task_struct *p)
@@ -180,13 +187,14 @@ void BPF_STRUCT_OPS(heddle_tick, struct task_struct *p)
 	u32 cpu = cpu_of_task(p);
 
 	idle_tick(cpu);
-	hotplug_tick();
+	rescue_another();
 	if (runq_global)
 		return;
 	rescue_waiting(cpu);
 	relief_tick(cpu_ctx(cpu));
 	crowd_tick(cpu, cpu_ctx(cpu));
 	asym_tick(cpu, p);
+	stop_tick(cpu_ctx(cpu), p);
 	keep_alone(cpu, p);
 }
 
@@ -206,6 +214,7 @@ void BPF_STRUCT_OPS(heddle_update_idle, s32 cpu, bool idle)
 {
 	if (!idle) {
 		idle_exit(cpu);
+		release_after(cpu);
 		return;
 	}
 	idle_enter(cpu);
@@ -302,7 +311,7 @@ s32 BPF_STRUCT_OPS_SLEEPABLE(heddle_init)
 		if (err)
 			return err;
 	}
-	err = timer_init(TIMER_STRANDED, hand_over_stranded);
+	err = timer_init(TIMER_RESCUE, rescue);
 	if (err)
 		return err;
 	err = timer_init(TIMER_CROWD, crowd_end_slices);

@@ -11,7 +11,9 @@
 #include "heddle.bpf.h"
 #include "asym.bpf.h"
 #include "bandwidth.bpf.h"
+#include "burst.bpf.h"
 #include "idle.bpf.h"
+#include "release.bpf.h"
 #include "runq.bpf.h"
 #include "schedstat.bpf.h"
 #include "spread.bpf.h"
@@ -22,6 +24,28 @@
  * over: see place_wakee(). Option.
  */
 const volatile u64 wake_sync_ns;
+
+/* How many CPUs are tried for one that no other class has. */
+#define UNTAKEN_TRIES 4
+
+/*
+ * Another class has @prev_cpu: a CPU of its LLC where @p may run and that none has, or
+ * @prev_cpu, from where it is rescued. Global, so that the verifier looks at it once.
+ */
+__noinline s32 untaken_near(const struct task_struct *p __arg_trusted,
+			    s32 prev_cpu)
+{
+	u32 try;
+
+	bpf_for(try, 0, UNTAKEN_TRIES) {
+		u32 other = random_cpu_of_llc(prev_cpu);
+
+		if (!is_taken(other) &&
+		    bpf_cpumask_test_cpu(other, p->cpus_ptr))
+			return other;
+	}
+	return prev_cpu;
+}
 
 /*
  * Every CPU is busy: @prev_cpu, or another CPU of its LLC picked at random if
@@ -35,6 +59,8 @@ static __always_inline s32 shorter_queue(const struct task_struct *p,
 	u32 waiting = cpu_ctx(prev_cpu)->nr_queued;
 	s32 other;
 
+	if (is_taken(prev_cpu))
+		return untaken_near(p, prev_cpu);
 	if (waiting < 2)
 		return prev_cpu;
 	other = random_cpu_of_llc(prev_cpu);
@@ -114,7 +140,7 @@ static __always_inline s32 place_wakee(struct task_struct *p, s32 prev_cpu,
 	bool sync = wake_flags & SCX_WAKE_SYNC, hands_over;
 
 	cpu_ctx(this_cpu)->sync_wakee = sync ? p->pid : 0;
-	if (is_throttled(p))
+	if (is_stopped(p, true))
 		return prev_cpu;
 	hands_over = sync && waker_hands_over(p, this_cpu, prev_cpu);
 	if (hands_over && waker_is_brief(this_cpu) &&
@@ -126,8 +152,11 @@ static __always_inline s32 place_wakee(struct task_struct *p, s32 prev_cpu,
 	}
 	cpu = idle_for_wakee(p, spread_near(prev_cpu, wake_flags), this_cpu,
 			     wake_flags);
-	if (cpu >= 0) {
-		place_directly(p, cpu, wake_flags);
+	if (cpu >= 0 && !is_taken(cpu)) {
+		if (may_be_kept(cpu))
+			cpu_ctx(cpu)->expected = p->pid;
+		else
+			place_directly(p, cpu, wake_flags);
 		count_on(this_cpu, idle_direct);
 		asym_count_placement(cpu);
 		return cpu;

@@ -4,9 +4,9 @@
  *
  * A CPU without work looks for a queue that offers some: in its LLC, then in
  * its node, then anywhere, since no CPU may idle while a task that may run
- * there waits. Among the tasks of an LLC it takes those first that the shared
- * wake queue refers to (wakeq.bpf.h). It starts after its own place, so that the
- * CPUs of an LLC do not all go for the same queue.
+ * there waits. Looks in vain are bounded. Among the tasks of an LLC it takes those
+ * first that the shared wake queue refers to (wakeq.bpf.h). It starts after its own
+ * place, so that the CPUs of an LLC do not all go for the same queue.
  *
  * A CPU whose only task has used up a slice looks whether one waits elsewhere
  * that is further behind, and if so the two change places. That is what makes
@@ -26,72 +26,202 @@
 /* How many queues a CPU tries for an exchange, as others get there first. */
 #define EXCHANGE_TRIES 4
 
-/* Try to take a task from the queue of @victim. */
-static __always_inline bool pull_from(u32 victim)
-{
-	/*
-	 * Withdraw the offer before looking, not after: a task that is queued
-	 * meanwhile renews it.
-	 */
-	withdraw(victim);
-	if (!scx_bpf_dsq_move_to_local(victim, 0)) {
-		struct task_struct *head = __COMPAT_scx_bpf_dsq_peek(victim);
+/*
+ * How many tasks of a queue are looked at for one that may run elsewhere. A tick, and a CPU
+ * that a tick has asked (pull_asked), look at the larger number.
+ */
+#define PULL_LOOKS 32
+#define PULL_LOOKS_ASKED 1024
 
-		/*
-		 * Another CPU may run it; or this one may in a moment: the kernel
-		 * leaves a task behind whose CPU has not yet switched away from it.
-		 */
-		if (head && head->nr_cpus_allowed > 1)
-			offer(victim);
-		count(pull_miss);
-		return false;
-	}
-	if (scx_bpf_dsq_nr_queued(victim) > 0)
-		offer(victim);
-	return true;
+/* How many queues of others' tasks a CPU looks at, in each step outward. */
+#define PULL_MISSES 16
+
+/* How long a CPU rests after looks in vain: so long at first, a tick at most. */
+#define PULL_REST_NS 20000ULL
+
+/* What a look at a queue has found. */
+enum pull_found {
+	PULL_EMPTY,
+	PULL_TIED, /* only tasks that may run nowhere else */
+	PULL_LEFT, /* tasks that other CPUs may run */
+	PULL_TAKEN,
+};
+
+/* May @p, which waits, run on @cpu? */
+static __always_inline bool may_run_on(const struct task_struct *p, u32 cpu)
+{
+	return bpf_cpumask_test_cpu(cpu, p->cpus_ptr) &&
+	       !is_migration_disabled(p);
 }
+
+/*
+ * Take the first task in the queue of @victim that may run on @cpu, this one, past those
+ * that may not. Global, so that the verifier looks at it once.
+ */
+__noinline u32 pull_past_head(u32 victim, u32 cpu)
+{
+	struct cpu_ctx *c = cpu_ctx(cpu);
+	struct task_struct *p;
+	u32 found = PULL_EMPTY;
+
+	c->looks = 0;
+	bpf_for_each(scx_dsq, p, victim, 0) {
+		if (!may_look(c, c->pull_asked ? PULL_LOOKS_ASKED : PULL_LOOKS))
+			return PULL_LEFT;
+		if (may_run_on(p, cpu) &&
+		    scx_bpf_dsq_move(BPF_FOR_EACH_ITER, p, SCX_DSQ_LOCAL, 0)) {
+			c->pull_asked = false;
+			return PULL_TAKEN;
+		}
+		if (p->nr_cpus_allowed > 1)
+			found = PULL_LEFT;
+		else if (found == PULL_EMPTY)
+			found = PULL_TIED;
+	}
+	return found;
+}
+
+static __always_inline u32 pull_look(u32 victim, u32 cpu)
+{
+	struct task_struct *head = __COMPAT_scx_bpf_dsq_peek(victim);
+
+	if (!head)
+		return PULL_EMPTY;
+	/*
+	 * The kernel may leave the head behind although it may run here: its CPU has not
+	 * switched away from it yet.
+	 */
+	if (bpf_cpumask_test_cpu(cpu, head->cpus_ptr) &&
+	    scx_bpf_dsq_move_to_local(victim, 0))
+		return PULL_TAKEN;
+	return pull_past_head(victim, cpu);
+}
+
+/*
+ * Try to take a task from the queue of @victim to @cpu, this one. Global, as the loops
+ * that call it, so that the verifier looks at each of them once.
+ */
+__noinline u32 pull_from(u32 victim, u32 cpu)
+{
+	u32 found = pull_look(victim, cpu);
+
+	if (found == PULL_TIED) {
+		/* Others may come meanwhile: look again after the withdrawal. */
+		withdraw(victim);
+		found = pull_past_head(victim, cpu);
+		if (found > PULL_TIED)
+			offer(victim);
+	} else if (found != PULL_LEFT && scx_bpf_dsq_nr_queued(victim) <= 0) {
+		withdraw_empty(victim);
+	}
+	if (found != PULL_TAKEN)
+		count(pull_miss);
+	return found;
+}
+
+/* What looks at several queues found: a task, or how many had none that may run here. */
+#define PULL_GOT_ONE (~0U)
 
 /* Try the offers of one word, from bit @start on and around. */
-static __always_inline bool pull_from_word(u32 word, u32 start)
+__noinline u32 pull_from_word(u32 cpu, u32 word, u32 start)
 {
 	u64 cpus = word_read(word_in(offers, word));
+	u32 misses = 0;
 
 	while (cpus && can_loop) {
-		u32 bit = bit_from(cpus, start);
+		u32 bit = bit_from(cpus, start), found;
 
-		cpus &= ~(1ULL << (bit & 63));
-		if (pull_from(cpu_at_place(word, bit)))
-			return true;
+		cpus &= ~bit_of(bit);
+		found = pull_from(cpu_at_place(word, bit), cpu);
+		if (found == PULL_TAKEN)
+			return PULL_GOT_ONE;
+		if (found != PULL_EMPTY)
+			misses++;
+		if (misses == PULL_MISSES)
+			break;
 	}
-	return false;
+	return misses;
 }
 
-/* Try those of @words. Global, so that the verifier looks at it once. */
-__noinline bool pull_from_words(u64 words, u32 start)
+/*
+ * Try what those of @words offer, starting after the place of @cpu, or further on if the
+ * last look ended early.
+ */
+__noinline u32 pull_from_words(u32 cpu, u64 words)
 {
+	const volatile struct cpu_place *at = place_of(cpu);
+	struct cpu_ctx *c = cpu_ctx(cpu);
+	u32 turn = c->pull_turn, misses = 0;
+
 	words = offering(words);
 	while (words && can_loop) {
-		u32 word = __builtin_ctzll(words);
+		u32 word = bit_from(words, at->word + turn), more;
 
-		words &= words - 1;
-		if (pull_from_word(word, start))
-			return true;
+		words &= ~bit_of(word);
+		more = pull_from_word(cpu, word,
+				      at->bit + 1 + turn * PULL_MISSES);
+		if (more == PULL_GOT_ONE)
+			return PULL_GOT_ONE;
+		misses += more;
+		if (misses >= PULL_MISSES) {
+			c->pull_turn = turn + 1;
+			break;
+		}
 	}
+	return misses;
+}
+
+/* Does @c rest from looking at offers, after looks in vain? */
+static __always_inline bool pull_rests(const struct cpu_ctx *c)
+{
+	return c->pull_rest_ns && !c->pull_asked &&
+	       vt_before(scx_bpf_now(), c->pull_after);
+}
+
+/* @c has looked at offers, of which @misses were of tasks that may not run there. */
+static __always_inline void pull_note(struct cpu_ctx *c, u32 misses)
+{
+	c->pull_asked = false;
+	if (!misses) {
+		c->pull_rest_ns = 0;
+		return;
+	}
+	c->pull_rest_ns = c->pull_rest_ns ? 2 * c->pull_rest_ns : PULL_REST_NS;
+	if (c->pull_rest_ns > tick_ns)
+		c->pull_rest_ns = tick_ns;
+	c->pull_after = scx_bpf_now() + c->pull_rest_ns;
+}
+
+/* Take a task that those of @words offer, unless this CPU @rests. */
+static __always_inline bool pull_step(u32 cpu, u64 words, bool rests,
+				      u32 *misses)
+{
+	u32 found = rests ? 0 : pull_from_words(cpu, words);
+
+	if (found == PULL_GOT_ONE)
+		return true;
+	*misses += found;
 	return false;
 }
 
-/* Get a task from the nearest place, of wakees the oldest first. Global as well. */
+/*
+ * Get a task from the nearest place, of wakees the oldest first. How far it looks in vain
+ * is bounded, and how often: a task that it misses is found by the next tick of its CPU
+ * (rescue). Global, so that the verifier looks at it once.
+ */
 __noinline bool pull_nearest(u32 cpu)
 {
 	const volatile struct cpu_place *at = place_of(cpu);
 	u64 llc = at->llc_words, node = at->node_words;
-	u32 start = at->bit + 1;
+	struct cpu_ctx *c = cpu_ctx(cpu);
+	bool rests = pull_rests(c);
+	u32 misses = 0;
 
 	if (wakeq_pull_llc(cpu)) {
 		count(wakeq_pulled);
 		return true;
 	}
-	if (pull_from_words(llc, start)) {
+	if (pull_step(cpu, llc, rests, &misses)) {
 		count(pull_llc);
 		return true;
 	}
@@ -99,14 +229,16 @@ __noinline bool pull_nearest(u32 cpu)
 		count(wakeq_stolen);
 		return true;
 	}
-	if (pull_from_words(node ^ llc, start)) {
+	if (pull_step(cpu, node ^ llc, rests, &misses)) {
 		count(pull_node);
 		return true;
 	}
-	if (pull_from_words(all_words ^ node, start)) {
+	if (pull_step(cpu, all_words ^ node, rests, &misses)) {
 		count(pull_far);
 		return true;
 	}
+	if (!rests)
+		pull_note(c, misses);
 	return false;
 }
 
@@ -191,8 +323,9 @@ static __always_inline bool is_further_behind(u32 cpu, u32 victim, u64 vt)
  * A task has used up its slice, and the next on this CPU, it or the head of the
  * queue, is at @vt. If a task that may run here waits in those of @words and is
  * further behind, take it. Ticks come to all CPUs at once, so that many go for the
- * same queue: those that come too late try the next. Global for the verifier's sake,
- * too.
+ * same queue: those that come too late try the next. They do not look for another task in
+ * the same queue, which would be one that has just had its turn. Global for the verifier's
+ * sake, too.
  */
 __noinline bool exchange_within(u32 cpu, u64 vt, u64 words)
 {
@@ -203,7 +336,7 @@ __noinline bool exchange_within(u32 cpu, u64 vt, u64 words)
 
 		if (victim < 0 || !is_further_behind(cpu, victim, vt))
 			return false;
-		if (pull_from(victim))
+		if (scx_bpf_dsq_move_to_local(victim, 0))
 			return true;
 	}
 	return false;

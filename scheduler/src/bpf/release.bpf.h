@@ -13,6 +13,7 @@
 #pragma once
 
 #include "heddle.bpf.h"
+#include "timer.bpf.h"
 
 /* ops.cpu_release, up to 6.18 */
 static __always_inline void release_cpu(u32 cpu)
@@ -27,14 +28,41 @@ static __always_inline void release_cpu(u32 cpu)
 }
 
 /*
- * ops.stopping: @p is still @runnable. If it has some of its slice left, too, it is a
- * higher class that it gives way to.
+ * ops.stopping, ops.update_idle: @cpu switches to a task of a higher class, if it is
+ * taken. Only the kernel knows what is on its local queue.
  */
-static __always_inline void release_after(const struct task_struct *p,
-					  bool runnable)
+static __always_inline void release_after(u32 cpu)
 {
-	if (runnable && p->scx.slice)
-		scx_bpf_reenqueue_local_from_anywhere();
+	if (!is_taken(cpu))
+		return;
+	cpu_ctx(cpu)->taken_at = scx_bpf_now();
+	scx_bpf_reenqueue_local_from_anywhere();
+	timer_arm(TIMER_RESCUE, RESCUE_NS);
+}
+
+/* A CPU that was taken so recently may be taken again at any moment: ten times a second. */
+#define TAKEN_NS 100000000ULL
+
+/*
+ * Is a task that is sent to the idle @cpu past its queue in danger of being kept there by
+ * another class? Nothing gets it back that arrives after the switch to that class; up to
+ * 6.18 nothing does either if the CPU did not run one of ours before.
+ */
+static __always_inline bool may_be_kept(u32 cpu)
+{
+	u64 at = cpu_ctx(cpu)->taken_at;
+
+	return at && vt_before(scx_bpf_now(), at + TAKEN_NS);
+}
+
+/*
+ * Up to 6.18 the kernel asks for a task before each pick, also where another class then has
+ * the CPU: whatever it is given is kept there. Later kernels ask only if they run it, be
+ * it in the name of a deadline server.
+ */
+static __always_inline bool dispatch_in_vain(u32 cpu)
+{
+	return !bpf_core_field_exists(struct rq, ext_server) && is_taken(cpu);
 }
 
 /*

@@ -83,9 +83,10 @@ static __always_inline void keep_lag(struct task_struct *p, u64 before, u64 inv)
 	u32 cpu = cpu_of_key(key);
 	u64 clock = cpu_ctx(cpu)->clock;
 
-	p->scx.dsq_vtime =
+	scx_bpf_task_set_dsq_vtime(
+		p,
 		vt_key(lag_reweigh(vt_of_key(key), clock, before, inv), cpu) |
-		(key & KEY_UNCOUNTED);
+			(key & KEY_UNCOUNTED));
 }
 
 /* ops.set_weight */
@@ -100,6 +101,15 @@ static __always_inline void reweigh_task(struct task_struct *p)
 	keep_lag(p, inv_in(id, before), inv_in(id, weight));
 }
 
+/*
+ * Is @p of our class, so that ops.enable was called for it? The kernel tells of the groups
+ * of all tasks.
+ */
+static __always_inline bool is_ours(const struct task_struct *p)
+{
+	return p->prio >= MAX_RT_PRIO && (!partial || p->policy == SCHED_EXT);
+}
+
 /* ops.cgroup_move: @p was in @from. */
 static __always_inline void reweigh_moved(struct task_struct *p,
 					  struct cgroup *from)
@@ -107,19 +117,15 @@ static __always_inline void reweigh_moved(struct task_struct *p,
 	u32 was = slot_above(from), id = group_id(p->sched_task_group);
 	u64 weight = task_weight(p);
 
+	if (!is_ours(p))
+		return;
 	load_move(p, was, id);
 	load_enter(p);
 	keep_lag(p, inv_in(was, weight), inv_in(id, weight));
 }
 
-/* @p waits on @cpu. Global, as reweighed_vt(), for the verifier's sake. */
-__noinline int note_waiting(const struct task_struct *p __arg_trusted, u32 cpu)
-{
-	struct standing who = standing_of(p);
-
-	runq_note_weight(cpu_ctx(cpu), &who);
-	return 0;
-}
+/* How many tasks at each end of a queue are looked at for too much lag, or debt. */
+#define REWEIGH_LOOKS 16
 
 /* Where @p, which waits on @cpu, is by what it weighs now. */
 __noinline u64 reweighed_vt(const struct task_struct *p __arg_trusted, u32 cpu)
@@ -131,36 +137,88 @@ __noinline u64 reweighed_vt(const struct task_struct *p __arg_trusted, u32 cpu)
 			 lightest_slice_vt(c));
 }
 
+/* Bound the lag of @p, which waits on @cpu. False if it is within its bounds. */
+static __always_inline bool reweigh_one(struct bpf_iter_scx_dsq *it,
+					struct task_struct *p, u32 cpu)
+{
+	u64 vt = reweighed_vt(p, cpu);
+
+	if (vt == vt_of_key(p->scx.dsq_vtime))
+		return false;
+	scx_bpf_dsq_move_set_vtime(it, vt_key(vt, cpu));
+	scx_bpf_dsq_move_vtime(it, p, cpu, 0);
+	return true;
+}
+
+/* @p waits on @cpu. Global, as reweighed_vt(), for the verifier's sake. */
+__noinline int note_waiting(const struct task_struct *p __arg_trusted, u32 cpu)
+{
+	struct standing who = standing_of(p);
+
+	runq_note_weight(cpu_ctx(cpu), &who);
+	return 0;
+}
+
+/* How light the lightest is that runs or waits on this CPU, @cpu. */
+__noinline int note_lightest(u32 cpu)
+{
+	struct cpu_ctx *c = cpu_ctx(cpu);
+	struct task_struct *p;
+	u32 looks = 0;
+
+	c->lightest_inv = c->running ? c->curr_inv : 0;
+	bpf_for_each(scx_dsq, p, cpu, 0) {
+		note_waiting(p, cpu);
+		if (++looks == REWEIGH_LOOKS)
+			break;
+	}
+	bpf_for_each(scx_dsq, p, cpu, SCX_DSQ_ITER_REV) {
+		note_waiting(p, cpu);
+		if (++looks >= 2 * REWEIGH_LOOKS)
+			break;
+	}
+	return 0;
+}
+
 /*
- * Bound the lag of the tasks in the queue of this CPU, @cpu, and of the one that runs,
- * by what tasks weigh now. The walk does not meet again a
- * task that it has put back.
+ * Bound the lag of the tasks in the queue of this CPU, @cpu, and of the one that runs, by
+ * what tasks weigh now. Those that are out of bounds stand at the ends of the queue: so
+ * many of each end are looked at, however many wait.
  */
 __noinline int reweigh_queue(u32 cpu)
 {
 	struct cpu_ctx *c = cpu_ctx(cpu);
 	struct task_struct *p;
+	u32 looks = 0;
 
-	c->lightest_inv = 0;
-	bpf_for_each(scx_dsq, p, cpu, 0)
-		note_waiting(p, cpu);
+	note_lightest(cpu);
 	c->curr_vt = lag_floor(c->curr_vt, c->clock,
 			       vt_delta(slice_ns, c->curr_inv),
 			       lightest_slice_vt(c));
 	bpf_for_each(scx_dsq, p, cpu, 0) {
-		u64 vt = reweighed_vt(p, cpu);
-
-		if (vt == vt_of_key(p->scx.dsq_vtime))
-			continue;
-		scx_bpf_dsq_move_set_vtime(BPF_FOR_EACH_ITER, vt_key(vt, cpu));
-		scx_bpf_dsq_move_vtime(BPF_FOR_EACH_ITER, p, cpu, 0);
+		reweigh_one(BPF_FOR_EACH_ITER, p, cpu);
+		if (++looks == REWEIGH_LOOKS)
+			break;
+	}
+	bpf_for_each(scx_dsq, p, cpu, SCX_DSQ_ITER_REV) {
+		if (!reweigh_one(BPF_FOR_EACH_ITER, p, cpu) ||
+		    ++looks >= 2 * REWEIGH_LOOKS)
+			break;
 	}
 	return 0;
 }
 
-/* ops.dispatch */
-static __always_inline void reweigh_waiting(u32 cpu)
+/*
+ * ops.dispatch: the task that ran is at its @slice_end, or sleeps. Then once in each walk is
+ * enough: tasks that sleep often would pay for what others do to their weights.
+ */
+static __always_inline void reweigh_waiting(u32 cpu, struct cpu_ctx *c,
+					    bool slice_end)
 {
-	if (cgroup_flat && reweighing_walks)
-		reweigh_queue(cpu);
+	u32 walk = reweighing_walks;
+
+	if (!cgroup_flat || !walk || (!slice_end && c->reweighed == walk))
+		return;
+	c->reweighed = walk;
+	reweigh_queue(cpu);
 }

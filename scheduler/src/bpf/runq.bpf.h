@@ -13,6 +13,7 @@
  */
 #pragma once
 
+#include "burst.bpf.h"
 #include "heddle.bpf.h"
 #include "cgroup.bpf.h"
 #include "idle.bpf.h"
@@ -167,7 +168,8 @@ static __always_inline void bound_sleeper(struct task_struct *p)
 	u64 vt = lag_clamp(vt_of_key(key), from->clock,
 			   credit_vt_of(&who, slice_vt), slice_vt);
 
-	p->scx.dsq_vtime = vt_key(vt, cpu_of_key(key)) | (key & KEY_UNCOUNTED);
+	scx_bpf_task_set_dsq_vtime(p, vt_key(vt, cpu_of_key(key)) |
+					      (key & KEY_UNCOUNTED));
 }
 
 /* ops.enable: a task enters the scheduler, at fork or from another class. */
@@ -176,13 +178,14 @@ static __always_inline void runq_init_task(struct task_struct *p)
 	u32 cpu = cpu_of_task(p);
 
 	/*
-	 * Without lag but half a slice in debt, as EEVDF does, so that a fork
-	 * storm does not run ahead of those who were there before.
+	 * No lag but half a slice of debt, as in EEVDF: a fork storm does not
+	 * run ahead of the tasks that were there before.
 	 */
-	p->scx.dsq_vtime = vt_key(cpu_ctx(cpu)->clock +
-					  vt_delta(slice_ns / 2, task_inv(p)),
-				  cpu) |
-			   KEY_UNCOUNTED;
+	scx_bpf_task_set_dsq_vtime(
+		p, vt_key(cpu_ctx(cpu)->clock +
+				  vt_delta(slice_ns / 2, task_inv(p)),
+			  cpu) |
+			   KEY_UNCOUNTED);
 }
 
 /* One of standing @who waits or runs on the CPU of @c. */
@@ -238,11 +241,11 @@ static __always_inline void runq_rebase(u32 cpu, struct cpu_ctx *c,
 	c->curr_inv = who->inv;
 	c->curr_sum_exec = p->se.sum_exec_runtime;
 	c->curr_since = rq_now(cpu);
+	runq_note_weight(c, who);
 	if (!cgroup_flat)
 		return;
 	c->curr_weight = who->weight;
 	c->curr_group = who->group;
-	runq_note_weight(c, who);
 }
 
 /* ops.running: @p, of standing @who, starts on @cpu. */
@@ -286,13 +289,15 @@ static __always_inline u64 runq_charge(u32 cpu, const struct cpu_ctx *c,
 	       vt_delta(charged_ns(cpu, curr_ran_ns(c, p)), c->curr_inv);
 }
 
-/* ops.stopping: @p leaves @cpu. */
-static __always_inline void runq_stop(u32 cpu, struct task_struct *p)
+/* ops.stopping: @p leaves @cpu; if it sleeps, the loads of groups count it no more. */
+static __always_inline void runq_stop(u32 cpu, struct task_struct *p,
+				      bool runnable)
 {
 	struct cpu_ctx *c = cpu_ctx(cpu);
 	u64 vt = runq_charge(cpu, c, p);
 
-	p->scx.dsq_vtime = vt_key(vt, cpu);
+	scx_bpf_task_set_dsq_vtime(p, vt_key(vt, cpu) |
+					      (runnable ? 0 : KEY_UNCOUNTED));
 	c->running = false;
 	/* Alone, the task is the clock. */
 	if (!c->nr_queued)
@@ -300,26 +305,108 @@ static __always_inline void runq_stop(u32 cpu, struct task_struct *p)
 }
 
 /*
+ * Offer @p to others, which is about to be queued on @cpu: before the look for an idle
+ * CPU. One that goes idle looks at the offers after it has become visible as idle, so
+ * either of the two sees the other.
+ */
+static __always_inline void runq_offer(const struct task_struct *p, u32 cpu)
+{
+	if (p->nr_cpus_allowed > 1)
+		offer(cpu);
+}
+
+/* A task that was offered by @cpu has gone elsewhere. */
+static __always_inline void runq_withdraw(u32 cpu, const struct cpu_ctx *c)
+{
+	if (!c->nr_queued)
+		withdraw(cpu);
+}
+
+/*
  * Queue @p, of standing @who and at @vt, on @cpu. A SCHED_IDLE task, which any wakee
- * may preempt, is not first in line then either. One that @stays is not offered to
- * other CPUs before the next tick (rescue_waiting()).
+ * may preempt, is not first in line then either.
  */
 static __always_inline void runq_insert(struct task_struct *p,
 					const struct standing *who, u32 cpu,
-					struct cpu_ctx *c, u64 vt, bool stays,
+					struct cpu_ctx *c, u64 vt,
 					u64 enq_flags)
 {
 	if (who->idle)
 		vt = lag_of_idle(vt, c->clock, vt_delta(slice_ns, INV_NICE_0),
 				 vt_delta(slice_ns, who->inv));
 	c->nr_queued++;
-	if (p->nr_cpus_allowed > 1) {
+	if (is_much_lighter(c->lightest_inv, who->inv) && !who->idle)
+		c->heavier_waits = true;
+	if (p->nr_cpus_allowed > 1)
 		c->offered = true;
-		if (!stays)
-			offer(cpu);
-	}
 	scx_bpf_dsq_insert_vtime(p, cpu, slice_ns, vt_key(vt, cpu), enq_flags);
 	count(queued);
+}
+
+/* How many tasks of a queue are looked at for one that is much heavier than the first. */
+#define HEAVIER_LOOKS 32
+
+/*
+ * Goes @p before those it waits behind, the lightest of which is of inverse weight
+ * @lightest, as it is due; or before the light task that had the slice that is over, of
+ * inverse weight @curr_inv? These may be owed many slices of @p's.
+ */
+static __always_inline bool goes_before_lighter(const struct task_struct *p,
+						const struct cpu_ctx *c,
+						u64 inv, u64 curr_inv,
+						u64 lightest)
+{
+	u64 vt = vt_of_key(p->scx.dsq_vtime);
+
+	if (is_much_lighter(curr_inv, inv) &&
+	    may_lead(vt, c->curr_vt, curr_inv, slice_ns))
+		return true;
+	return is_much_lighter(lightest, inv) &&
+	       !task_is_hog(p, wakeup_granularity_ns) &&
+	       is_due(vt, inv, c->clock, wakeup_granularity_ns);
+}
+
+/*
+ * Move the first task in the queue of @cpu, this one, to the CPU that goes before lighter
+ * ones. @curr_inv: inverse weight of the task whose slice is over, or 0. Global, so that the
+ * verifier looks at it once.
+ */
+__noinline bool runq_pick_heavier(u32 cpu, u64 curr_inv)
+{
+	struct cpu_ctx *c = cpu_ctx(cpu);
+	struct task_struct *p;
+	u64 lightest = 0;
+
+	c->looks = 0;
+	bpf_for_each(scx_dsq, p, cpu, 0) {
+		u64 inv = task_inv(p);
+
+		if (!may_look(c, HEAVIER_LOOKS))
+			break;
+		if (goes_before_lighter(p, c, inv, curr_inv, lightest) &&
+		    scx_bpf_dsq_move(BPF_FOR_EACH_ITER, p, SCX_DSQ_LOCAL, 0))
+			return true;
+		if (inv > lightest)
+			lightest = inv;
+	}
+	return false;
+}
+
+/*
+ * Of those in the queue of this CPU, one that is due comes before those that are much
+ * lighter; at the end of a slice, so does one that is much heavier than the task that runs.
+ */
+static __always_inline bool runq_serve_heavier(u32 cpu, struct cpu_ctx *c,
+					       bool slice_end)
+{
+	if (!c->heavier_waits)
+		return false;
+	if (runq_pick_heavier(cpu, slice_end ? c->curr_inv : 0)) {
+		c->nr_queued--;
+		return true;
+	}
+	c->heavier_waits = false;
+	return false;
 }
 
 /* The queue was found empty, under the rq lock. */
@@ -327,6 +414,7 @@ static __always_inline void runq_mark_empty(u32 cpu, struct cpu_ctx *c)
 {
 	c->nr_queued = 0;
 	c->lightest_inv = 0;
+	c->heavier_waits = false;
 	if (c->offered) {
 		c->offered = false;
 		withdraw(cpu);
@@ -341,6 +429,8 @@ static __always_inline bool runq_pick(u32 cpu, struct cpu_ctx *c)
 {
 	if (!c->nr_queued)
 		return false;
+	if (runq_serve_heavier(cpu, c, false))
+		return true;
 	if (scx_bpf_dsq_move_to_local(cpu, 0)) {
 		c->picked = true;
 		if (!--c->nr_queued)
@@ -351,19 +441,14 @@ static __always_inline bool runq_pick(u32 cpu, struct cpu_ctx *c)
 	return false;
 }
 
-/*
- * Let @prev, which runs on this CPU and is at @vt, run for another slice. Whatever
- * it did before, after one that long it is a hog, and has not just begun either.
- */
+/* Let @prev, which runs on this CPU and is at @vt, run for another slice. */
 static __always_inline void runq_keep(u32 cpu, struct cpu_ctx *c,
 				      struct task_struct *prev, u64 vt)
 {
-	u64 ran = curr_ran_ns(c, prev);
 	struct standing who = standing_of(prev);
 
-	prev->scx.slice = slice_ns;
-	c->curr_hog = ran > wakeup_granularity_ns ||
-		      task_is_hog(prev, wakeup_granularity_ns);
+	scx_bpf_task_set_slice(prev, slice_ns);
+	c->curr_hog = task_is_hog(prev, wakeup_granularity_ns);
 	c->clock = vt_max(c->clock, vt);
 	if (cgroup_flat)
 		runq_rebase(cpu, c, prev, vt, &who);

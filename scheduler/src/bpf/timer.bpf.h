@@ -12,10 +12,13 @@
 enum timer_id {
 	TIMER_WALK,
 	TIMER_BANDWIDTH,
-	TIMER_STRANDED,
+	TIMER_RESCUE,
 	TIMER_CROWD,
 	NR_TIMERS
 };
+
+/* From when a CPU is found taken, or idle beside its queue, until the rescue. */
+#define RESCUE_NS 200000ULL
 
 struct timer_slot {
 	struct bpf_timer timer;

@@ -130,6 +130,17 @@ static __always_inline void withdraw(u32 cpu)
 		word_set(&offered_words, bit_of(at->word));
 }
 
+/*
+ * The queue of @cpu is empty: withdraw its offer. A task that is queued meanwhile is
+ * offered again, since the last look comes after the withdrawal.
+ */
+static __always_inline void withdraw_empty(u32 cpu)
+{
+	withdraw(cpu);
+	if (scx_bpf_dsq_nr_queued(cpu) > 0)
+		offer(cpu);
+}
+
 /* Of @words, those with a queue that offers tasks. */
 static __always_inline u64 offering(u64 words)
 {

@@ -30,6 +30,9 @@ const volatile bool wakeq_steal_node = true;
 /* How many references to look at before it is better to take any task. */
 #define WAKEQ_TRIES 4
 
+/* How many tasks of a queue to look at for the one that a reference means. */
+#define WAKEQ_LOOKS 16
+
 struct ring wakeqs[MAX_WAKEQS];
 
 static __always_inline struct ring *wakeq(u32 index)
@@ -78,6 +81,7 @@ static __always_inline bool wakeq_take(u64 ref, u32 cpu)
 	u32 home = cpu_of_ref(ref), pid = pid_of_ref(ref);
 	struct task_struct *p;
 	bool taken = false;
+	u32 looks = 0;
 
 	if (!cpu_ctx(home)->nr_queued) {
 		count(wakeq_gone);
@@ -87,7 +91,7 @@ static __always_inline bool wakeq_take(u64 ref, u32 cpu)
 		u64 key = p->scx.dsq_vtime;
 
 		if (p->pid != pid) {
-			if (beyond_ref(key, ref))
+			if (beyond_ref(key, ref) || ++looks == WAKEQ_LOOKS)
 				break;
 			continue;
 		}
@@ -95,7 +99,8 @@ static __always_inline bool wakeq_take(u64 ref, u32 cpu)
 			count(wakeq_stale);
 			return false;
 		}
-		if (!bpf_cpumask_test_cpu(cpu, p->cpus_ptr)) {
+		if (!bpf_cpumask_test_cpu(cpu, p->cpus_ptr) ||
+		    is_migration_disabled(p)) {
 			count(wakeq_barred);
 			return false;
 		}
@@ -106,7 +111,7 @@ static __always_inline bool wakeq_take(u64 ref, u32 cpu)
 	if (!taken)
 		count(wakeq_gone);
 	else if (scx_bpf_dsq_nr_queued(home) <= 0)
-		withdraw(home);
+		withdraw_empty(home);
 	return taken;
 }
 

@@ -3,6 +3,7 @@
 //! Properties of the policy headers, compiled for the host: what must hold
 //! for any weights and at any virtual time, wrapping included.
 
+mod bursts;
 #[path = "../common/mod.rs"]
 mod common;
 mod debts;
@@ -49,8 +50,17 @@ struct Contender {
     batch: bool,
 }
 
+/// What is known of one task's bursts.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+struct Burst {
+    pid: u32,
+    average_ns: u32,
+    slept_exec_ns: u64,
+}
+
 mod c {
-    use super::Contender;
+    use super::{Burst, Contender};
 
     #[link(name = "policy_shim", kind = "static")]
     unsafe extern "C" {
@@ -71,7 +81,10 @@ mod c {
         pub safe fn shim_lag_bound(vt: u64, clock: u64, slice_vt: u64, lightest_vt: u64) -> u64;
         pub safe fn shim_lag_credit(vt: u64, clock: u64, most: u64) -> u64;
         pub safe fn shim_lag_among(vt: u64, others: u64, credit: u64) -> u64;
-        pub safe fn shim_is_hog(run_ns: u64, sleeps: u64, gran_ns: u64) -> bool;
+        pub safe fn shim_burst_place(pid: u32) -> u32;
+        pub safe fn shim_burst_begin(burst: &mut Burst, pid: u32, exec_ns: u64);
+        pub safe fn shim_burst_end(burst: &mut Burst, pid: u32, exec_ns: u64);
+        pub safe fn shim_burst_is_hog(burst: &Burst, pid: u32, exec_ns: u64, gran_ns: u64) -> bool;
         pub safe fn shim_lag_reweigh(vt: u64, clock: u64, before: u64, inv: u64) -> u64;
         pub safe fn shim_lag_of_idle(vt: u64, clock: u64, slice_vt: u64, own_slice_vt: u64) -> u64;
         pub safe fn shim_group_scale(parent: u64, load: u64, weight: u64) -> u64;

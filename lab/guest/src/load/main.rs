@@ -6,6 +6,7 @@
 
 mod adversary;
 mod clock;
+mod contend;
 mod forks;
 mod futex;
 mod groups;
@@ -45,6 +46,7 @@ enum Load {
     Wake(wake::Options),
     Forks(forks::Options),
     Yield(yields::Options),
+    Contend(contend::Options),
     Toggle(toggle::Options),
     Replay(replay::Options),
     Adversary(adversary::Options),
@@ -75,6 +77,7 @@ fn run(load: &Load) -> Result<Option<Value>> {
         Load::Wake(options) => wake::run(options)?,
         Load::Forks(options) => forks::run(options)?,
         Load::Yield(options) => yields::run(options)?,
+        Load::Contend(options) => contend::run(options)?,
         Load::Toggle(options) => toggle::run(options)?,
         Load::Replay(options) => replay::run(options)?,
         Load::Adversary(options) => adversary::run(options)?,

@@ -20,8 +20,8 @@ const ITERATION: u64 = 500;
 
 /// Tasks that a timer wakes at set times, and that compute for a while each time
 ///
-/// Reports how late they run and how many activations end after their deadline. An activation that comes while
-/// the one before still computes begins right after it. Run by a step of policy `fifo`, the tasks are real-time
+/// Reports how late they run, how late of those that had gone to sleep, and how many activations end after
+/// their deadline. An activation that comes while the one before still computes begins right after it. Run by a step of policy `fifo`, the tasks are real-time
 /// hogs
 #[derive(Args)]
 pub struct Options {
@@ -80,9 +80,26 @@ struct Ends {
 struct Measured {
     /// From the timer to the start of the first task.
     late: Samples,
+    /// The same, without the activations that came while the one before still computed.
+    wakeup: Samples,
     /// From the timer to the end of the last task's work.
     done: Samples,
     missed: u64,
+}
+
+impl Measured {
+    fn with_room(room: usize) -> Self {
+        let samples = || Samples::with_room(room);
+        Self { late: samples(), wakeup: samples(), done: samples(), missed: 0 }
+    }
+
+    /// Notes a start, before which the task slept or still computed.
+    fn start(&mut self, late_ns: i64, slept: bool) {
+        self.late.add(late_ns);
+        if slept {
+            self.wakeup.add(late_ns);
+        }
+    }
 }
 
 /// Runs the tasks.
@@ -163,12 +180,12 @@ impl Task<'_> {
         let mut random = Random::new(self.options.seed, stream);
         let (period_ns, for_ns) = (self.options.period_us * 1000, self.options.for_ms * 1_000_000);
         let room = 1 + (for_ns / period_ns) as usize;
-        let mut measured =
-            Measured { late: Samples::with_room(room), done: Samples::with_room(room), missed: 0 };
+        let mut measured = Measured::with_room(room);
         for at_ns in (first_ns..first_ns + for_ns).step_by(period_ns as usize) {
             let due_ns = at_ns + random.below(self.options.jitter_us * 1000);
+            let sleeps = clock::now() < due_ns;
             clock::sleep_until(due_ns);
-            measured.late.add(clock::between(due_ns, clock::now()));
+            measured.start(clock::between(due_ns, clock::now()), sleeps);
             self.activate(ends, due_ns, &mut measured)?;
         }
         ends.to = None; // the next one reads the end
@@ -212,10 +229,16 @@ fn report(tasks: Vec<Measured>) -> Value {
     let mut total = Measured::default();
     for task in tasks {
         total.late.append(task.late);
+        total.wakeup.append(task.wakeup);
         total.done.append(task.done);
         total.missed += task.missed;
     }
-    json!({"late_ns": total.late.summary(), "done_ns": total.done.summary(), "missed": total.missed})
+    json!({
+        "late_ns": total.late.summary(),
+        "wakeup_ns": total.wakeup.summary(),
+        "done_ns": total.done.summary(),
+        "missed": total.missed,
+    })
 }
 
 #[cfg(test)]

@@ -15,9 +15,9 @@
 #define BANDWIDTH_MAX (1ULL << 60)
 
 /*
- * A group owes no more than it gains in this time, ns. sched_ext throws a
- * scheduler out when a task waits for 10 s: a hundred CPUs that overdraw a
- * millisecond's quota may not cost a group more than half of that.
+ * A group pays for no more than it gains in this time, ns, and no parked task waits for
+ * longer. sched_ext throws a scheduler out when a task waits for 10 s: a hundred CPUs
+ * that overdraw a millisecond's quota may not cost a group more than half of that.
  */
 #define BANDWIDTH_DEBT_NS 4000000000ULL
 
@@ -50,17 +50,22 @@ static inline s64 bandwidth_debt(u64 quota, u64 period)
 			      1 + BANDWIDTH_DEBT_NS / (period ? period : 1));
 }
 
-/*
- * The same where the group holds up RCU, ns. What is more than that other debt is
- * forgiven: a group of a millisecond's quota may get 2 % of a CPU so.
- */
-#define BANDWIDTH_READERS_NS 100000000LL
+/* From this debt on, tasks in the kernel are asked to stop as they leave it. */
+#define BANDWIDTH_LEAVING_NS 2000000LL
 
-static inline s64 bandwidth_readers_debt(u64 quota, u64 period)
+/*
+ * The least limit of the debt at which tasks that cannot be asked stop in the kernel, ns.
+ * The limit is @times as much for a task within an RCU reader. A debt beyond
+ * bandwidth_debt() is forgiven, so a group with a quota of 1 ms may get 2 % of a CPU.
+ */
+#define BANDWIDTH_KERNEL_NS 50000000LL
+
+static inline s64 bandwidth_kernel_debt(u64 quota, u64 period, u32 times)
 {
 	s64 debt = bandwidth_debt(quota, period);
+	s64 least = times * BANDWIDTH_KERNEL_NS;
 
-	return debt < BANDWIDTH_READERS_NS ? BANDWIDTH_READERS_NS : debt;
+	return debt < least ? least : debt;
 }
 
 /*

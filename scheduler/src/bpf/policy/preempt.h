@@ -6,6 +6,7 @@
  */
 #pragma once
 
+#include "lag.h"
 #include "vtime.h"
 
 /* One side of a comparison. */
@@ -35,6 +36,45 @@ static __always_inline bool wakeup_preempts(const struct contender *wakee,
 	return vt_before(wakee->vt + vt_delta(gran_ns, wakee->inv), curr->vt);
 }
 
+/* Is a task of inverse weight @inv much lighter than one of @than? */
+static inline bool is_much_lighter(u64 inv, u64 than)
+{
+	return inv / 2 >= than;
+}
+
+/*
+ * Is a task of inverse weight @inv that waits at @vt due by @clock: is it in debt by no
+ * more than @gran_ns of its CPU time?
+ */
+static inline bool is_due(u64 vt, u64 inv, u64 clock, u64 gran_ns)
+{
+	return vt_before(vt, clock + vt_delta(gran_ns, inv));
+}
+
+/*
+ * Goes one that waits at @vt before a much lighter one, of inverse weight @inv, that has
+ * just had a slice from @light_vt on? Until it leads by as much as the light one may be owed.
+ */
+static inline bool may_lead(u64 vt, u64 light_vt, u64 inv, u64 slice_ns)
+{
+	return vt_before(vt, light_vt + LAG_LIGHTEST_SLICES *
+						vt_delta(slice_ns, inv));
+}
+
+/*
+ * Should @wakee take the CPU from @curr, however much that is owed? What a much
+ * lighter task is owed may be many slices of the wakee's, which does not wait for all of
+ * them while it is due by the queue's @clock.
+ */
+static inline bool wakee_outranks_light(const struct contender *wakee,
+					const struct contender *curr, u64 clock,
+					u64 gran_ns)
+{
+	return !wakee->batch && !wakee->idle &&
+	       is_much_lighter(curr->inv, wakee->inv) &&
+	       is_due(wakee->vt, wakee->inv, clock, gran_ns);
+}
+
 /*
  * Is @curr, which by all signs will run for not much longer, left to finish before
  * @wakee, which would preempt it? That one is soon served as it is. Preempted, @curr
@@ -45,17 +85,6 @@ static inline bool left_to_finish(const struct contender *wakee,
 				  const struct contender *curr)
 {
 	return curr->idle == wakee->idle && wakee->inv >= curr->inv;
-}
-
-/*
- * Is a task a hog: has it, which ran @run_ns and slept @sleeps times in its
- * life, on average run longer than @gran_ns at a time? A wakee has its credit
- * with respect to hogs only (lag_among()): given it against tasks that run
- * shortly, these would preempt one another by turns, each as it wakes.
- */
-static inline bool is_hog(u64 run_ns, u64 sleeps, u64 gran_ns)
-{
-	return run_ns > sleeps * gran_ns;
 }
 
 /* Does the running task keep the CPU before the first in the queue? */

@@ -1,0 +1,129 @@
+"""Light work in the background: it costs tasks in the foreground no more than under EEVDF."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from heddle_lab.job import CgroupSet, Step
+from tests.conftest import Boot, Record
+from tests.vm.beside import ends, killed, load, pause, under_both
+from tests.vm.machines import slow
+
+pytestmark = pytest.mark.vm
+
+BAR = 1.2
+"""of EEVDF's 99th percentile"""
+
+MISSED_BAR = 2
+"""deadlines more than EEVDF's"""
+
+CPUS = 4
+
+SPEED = 25
+
+
+@dataclass(frozen=True)
+class Hogs:
+    """Background hogs, light by their nice level or by the weight of their group."""
+
+    per_cpu: int
+    nice: int = 0
+    weight: int | None = None
+
+    def __str__(self) -> str:
+        light = f"nice {self.nice}" if self.weight is None else f"weight {self.weight}"
+        return f"{self.per_cpu} per CPU of {light}"
+
+    def steps(self) -> list[Step]:
+        argv = ["spin", "--threads", self.per_cpu * CPUS, "--nice", self.nice, "--for-ms", 60_000]
+        if self.weight is None:
+            return [load("hogs", *argv, background=True)]
+        weight = CgroupSet(cgroup="light", file="cpu.weight", value=str(self.weight))
+        return [Step(name="weight", action=weight), load("hogs", *argv, cgroup="light", background=True)]
+
+
+HOGS = [Hogs(2, nice=19), Hogs(4, nice=10), Hogs(1, nice=5), Hogs(2, weight=1), Hogs(1, weight=20)]
+
+FOREGROUND = {
+    "timers": [
+        "--tasks",
+        CPUS,
+        "--period-us",
+        6_000,
+        "--stagger-us",
+        1_500,
+        "--jitter-us",
+        1_000,
+        "--work-insns",
+        1_000,
+    ],
+    "audio": ["--stages", 3, "--period-us", 3_000, "--work-insns", 2_500],
+    "frames": ["--period-us", 16_667, "--work-insns", 1_000_000],
+}
+"""a stage of the audio takes 10 us and a frame 4 ms at the speed of the machine; timers do not meet one another, since
+which of them share a CPU is chance"""
+
+
+def steps(hogs: Hogs, names: Sequence[str]) -> list[Step]:
+    """Tasks of the foreground at once, beside hogs; where those are a group, they are another."""
+    group = None if hogs.weight is None else "front"
+    timing = ["--for-ms", 1_600]
+    tasks = [load(name, "periodic", *FOREGROUND[name], *timing, cgroup=group, background=True) for name in names]
+    background = hogs.steps()
+    return [*background, pause("settle", 60), *tasks, *ends(*tasks), *killed(background[-1])]
+
+
+def test_light_hogs_do_not_delay_timers(boot: Boot, tmp_path: Path, record_property: Record) -> None:
+    """Kind: light hogs that are owed CPU time keep it from tasks that wake up."""
+    parts = {str(hogs): steps(hogs, ["timers"]) for hogs in HOGS}
+    said = under_both(boot, parts, slow(tmp_path, f"cores = {CPUS}", SPEED))
+    p99 = {name: [side.report("timers")["late_ns"]["p99"] for side in sides] for name, sides in said.items()}
+    record_property(f"p99 of wakeups beside light hogs, and EEVDF's, on {boot.kernel}, ns", p99)
+    late = {name: values for name, values in p99.items() if values[0] > BAR * values[1]}
+    assert not late
+
+
+def sleepers(name: str, per_cpu: int, period_us: int, run_us: int, **fields: Any) -> Step:
+    """Light tasks that sleep most of the time, each of them pinned to a CPU."""
+    argv = ["--tasks", per_cpu * CPUS, "--period-us", period_us, "--run-us", run_us, "--cpus", f"0-{CPUS - 1}", "--pin"]
+    return load(name, "periodic", *argv, "--for-ms", 60_000, background=True, **fields)
+
+
+PAIRS = ["pingpong", "--pairs", 2 * CPUS, "--count", 1_000_000, "--work-insns", 800 * 10 * SPEED]
+"""each of a pair computes for 0.8 ms at a time"""
+
+MIXED: dict[str, list[Step]] = {
+    "hogs and batch": [*Hogs(1, nice=19).steps(), sleepers("batch", 1, 1_500, 150, nice=19, policy="batch")],
+    "hogs and idle": [*Hogs(1, nice=19).steps(), sleepers("idle", 1, 1_500, 150, policy="idle")],
+    "hogs and light": [*Hogs(1, nice=5).steps(), sleepers("light", 2, 5_000, 1_200, nice=10)],
+    "pairs": [load("pairs", *PAIRS, nice=19, background=True)],
+}
+
+
+def test_light_tasks_that_sleep_do_not_delay_timers(boot: Boot, tmp_path: Path, record_property: Record) -> None:
+    """Kind: light tasks that sleep, pinned ones too, keep heavier wakees from preempting them or light hogs."""
+    timers = load("timers", "periodic", *FOREGROUND["timers"], "--for-ms", 1_600)
+    parts = {
+        name: [*background, pause("settle", 60), timers, *killed(*background)] for name, background in MIXED.items()
+    }
+    said = under_both(boot, parts, slow(tmp_path, f"cores = {CPUS}", SPEED))
+    p99 = {name: [side.report("timers")["late_ns"]["p99"] for side in sides] for name, sides in said.items()}
+    record_property(f"p99 of wakeups beside light sleepers, and EEVDF's, on {boot.kernel}, ns", p99)
+    late = {name: values for name, values in p99.items() if values[0] > BAR * values[1]}
+    assert not late
+
+
+def test_light_hogs_do_not_delay_audio_and_frames(boot: Boot, tmp_path: Path, record_property: Record) -> None:
+    """Kind: as above; a chain of tasks waits at each of its stages, and a frame misses its deadline."""
+    parts = {str(hogs): steps(hogs, ["audio", "frames"]) for hogs in HOGS[::2]}
+    said = under_both(boot, parts, slow(tmp_path, f"cores = {CPUS}", SPEED))
+    p99 = {name: [side.report("audio")["done_ns"]["p99"] for side in sides] for name, sides in said.items()}
+    tasks = [(name, task, sides) for name, sides in said.items() for task in ("audio", "frames")]
+    missed = {(name, task): [side.report(task)["missed"] for side in sides] for name, task, sides in tasks}
+    record_property(f"p99 of a chain beside light hogs, and EEVDF's, on {boot.kernel}, ns", p99)
+    record_property(f"deadlines missed beside light hogs, and under EEVDF, on {boot.kernel}", missed)
+    assert all(ours <= BAR * eevdf for ours, eevdf in p99.values()), p99
+    assert all(ours <= eevdf + MISSED_BAR for ours, eevdf in missed.values()), missed
