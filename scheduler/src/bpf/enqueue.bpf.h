@@ -65,6 +65,20 @@ static __always_inline bool takes_cpu(const struct task_struct *p, u32 cpu,
 }
 
 /*
+ * Is @p, which is pinned and wakes up, next on @cpu in any case? Nobody waits there, and the
+ * CPU idles, or a task that is brief has just begun, as is @p: those that wake up meanwhile
+ * have hardly to wait.
+ */
+static __always_inline bool runs_next(const struct task_struct *p, u32 cpu,
+				      const struct cpu_ctx *c, u64 now)
+{
+	if (p->nr_cpus_allowed > 1 || c->nr_queued || c->local_pending)
+		return false;
+	return !c->running || (curr_is_ending(p, cpu, c, now) &&
+			       !task_is_hog(p, wakeup_granularity_ns));
+}
+
+/*
  * A wakee, at @now, for which select_cpu found no idle CPU, or that is pinned. True
  * if it got on to its CPU past the queue; else @vt is where it joins the queue.
  */
@@ -99,12 +113,8 @@ static __always_inline bool enqueue_wakee(struct task_struct *p,
 		count(preempt);
 		return true;
 	}
-	/*
-	 * A pinned task cannot be pulled; where it runs next anyway, it need not take the way
-	 * through the queue.
-	 */
-	if (p->nr_cpus_allowed == 1 && !c->running && !c->nr_queued &&
-	    !c->local_pending) {
+	/* It cannot be pulled, and need not take the way through the queue. */
+	if (runs_next(p, cpu, c, now)) {
 		c->local_pending = true;
 		insert_local(p, SCX_DSQ_LOCAL, cpu, *vt, enq_flags);
 		count(local);
