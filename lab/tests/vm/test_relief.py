@@ -56,6 +56,10 @@ sleep 1000
 """khugepaged looks at processes that have had a huge page, and makes one of 512 small ones that are in use"""
 
 
+STALL = ["rcupdate.rcu_cpu_stall_timeout=10"]
+"""s: half of the default, after which the kernel reports a stall and throws the scheduler out"""
+
+
 def test_a_reader_in_a_crowd_holds_up_nobody(boot: Boot, tmp_path: Path, record_property: Record) -> None:
     """khugepaged, of nice 19, is put aside as it reads: a grace period would wait for its turns."""
     limit = {"timeout_ns": 200_000 * MS}
@@ -75,17 +79,16 @@ def test_a_reader_in_a_crowd_holds_up_nobody(boot: Boot, tmp_path: Path, record_
         machine=slow(tmp_path, "cores = 3", speed=5),
         sched=HEDDLE,
         layers=["stress"],
+        boot_parameters=STALL,
         timeout_ns=400_000 * MS,
     ).check()
     assert results.step("state").stdout.strip() == "enabled"
     longest = longest_ms(results)
     record_property(f"longest that a CPU took to go and come again beside a reader on {boot.kernel}, ms", longest)
     assert int(results.step("collapsed").stdout) >= 3
-    # Several grace periods, one after another, some of which wait for many slices of khugepaged. If a single one
-    # took 21 s, the kernel would report a stall, and throw the scheduler out. If a task that gets past the queue moved
-    # the queue's clock beyond those that wait there, rcu_preempt would wait for all hogs: 23 s were seen. With EEVDF it
-    # takes 31 s.
-    assert longest < 10_000
+    # A CPU goes when several grace periods are over, some of which wait for many slices of khugepaged. If a task that
+    # gets past the queue moved the queue's clock beyond those that wait there, rcu_preempt would wait for all hogs.
+    assert "detected stalls" not in results.console
 
 
 def test_who_reads_all_the_time_gains_nothing(boot: Boot, tmp_path: Path, record_property: Record) -> None:
