@@ -1,15 +1,16 @@
 """Light work in the background: it costs tasks in the foreground no more than under EEVDF."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 import pytest
 
 from heddle_lab.job import CgroupSet, Step
 from tests.conftest import Boot, Record
-from tests.vm.beside import ends, killed, load, pause, under_both
+from tests.vm.beside import Part, ends, killed, load, pause, under_both
 from tests.vm.machines import slow
 
 pytestmark = pytest.mark.vm
@@ -23,6 +24,13 @@ MISSED_BAR = 2
 CPUS = 4
 
 SPEED = 25
+
+TIMES = 3
+"""how often each load is repeated: where tasks are placed at the start is chance"""
+
+QUIET_NS = 50_000
+"""what a wakeup takes on CPUs this slow where nothing is in its way: percentiles below differ by a fifth from one boot
+to the next, and test_wakeq.py bounds what the way costs"""
 
 
 @dataclass(frozen=True)
@@ -79,11 +87,26 @@ def steps(hogs: Hogs, names: Sequence[str]) -> list[Step]:
 def test_light_hogs_do_not_delay_timers(boot: Boot, tmp_path: Path, record_property: Record) -> None:
     """Kind: light hogs that are owed CPU time keep it from tasks that wake up."""
     parts = {str(hogs): steps(hogs, ["timers"]) for hogs in HOGS}
-    said = under_both(boot, parts, slow(tmp_path, f"cores = {CPUS}", SPEED))
-    p99 = {name: [side.report("timers")["late_ns"]["p99"] for side in sides] for name, sides in said.items()}
+    said = under_both(boot, repeated(parts), slow(tmp_path, f"cores = {CPUS}", SPEED))
+    p99 = means(said, lambda side: side.report("timers")["late_ns"]["p99"])
     record_property(f"p99 of wakeups beside light hogs, and EEVDF's, on {boot.kernel}, ns", p99)
-    late = {name: values for name, values in p99.items() if values[0] > BAR * values[1]}
-    assert not late
+    assert not late(p99)
+
+
+def repeated(parts: Mapping[str, list[Step]]) -> dict[str, list[Step]]:
+    return {f"{name} {turn}": steps for name, steps in parts.items() for turn in range(TIMES)}
+
+
+def means(said: Mapping[str, tuple[Part, Part]], number: Callable[[Part], int]) -> dict[str, list[float]]:
+    """A number under scx_heddle and under EEVDF, averaged over the turns of each part."""
+    turns: dict[str, list[tuple[Part, Part]]] = {}
+    for name, sides in said.items():
+        turns.setdefault(name.rpartition(" ")[0], []).append(sides)
+    return {name: [mean(map(number, side)) for side in zip(*sides, strict=True)] for name, sides in turns.items()}
+
+
+def late(p99: dict[str, list[float]]) -> dict[str, list[float]]:
+    return {name: [ours, eevdf] for name, (ours, eevdf) in p99.items() if ours > BAR * max(eevdf, QUIET_NS)}
 
 
 def sleepers(name: str, per_cpu: int, period_us: int, run_us: int, **fields: Any) -> Step:
@@ -109,21 +132,21 @@ def test_light_tasks_that_sleep_do_not_delay_timers(boot: Boot, tmp_path: Path, 
     parts = {
         name: [*background, pause("settle", 60), timers, *killed(*background)] for name, background in MIXED.items()
     }
-    said = under_both(boot, parts, slow(tmp_path, f"cores = {CPUS}", SPEED))
-    p99 = {name: [side.report("timers")["late_ns"]["p99"] for side in sides] for name, sides in said.items()}
+    said = under_both(boot, repeated(parts), slow(tmp_path, f"cores = {CPUS}", SPEED))
+    p99 = means(said, lambda side: side.report("timers")["late_ns"]["p99"])
     record_property(f"p99 of wakeups beside light sleepers, and EEVDF's, on {boot.kernel}, ns", p99)
-    late = {name: values for name, values in p99.items() if values[0] > BAR * values[1]}
-    assert not late
+    assert not late(p99)
 
 
 def test_light_hogs_do_not_delay_audio_and_frames(boot: Boot, tmp_path: Path, record_property: Record) -> None:
     """Kind: as above; a chain of tasks waits at each of its stages, and a frame misses its deadline."""
     parts = {str(hogs): steps(hogs, ["audio", "frames"]) for hogs in HOGS[::2]}
-    said = under_both(boot, parts, slow(tmp_path, f"cores = {CPUS}", SPEED))
-    p99 = {name: [side.report("audio")["done_ns"]["p99"] for side in sides] for name, sides in said.items()}
-    tasks = [(name, task, sides) for name, sides in said.items() for task in ("audio", "frames")]
-    missed = {(name, task): [side.report(task)["missed"] for side in sides] for name, task, sides in tasks}
+    said = under_both(boot, repeated(parts), slow(tmp_path, f"cores = {CPUS}", SPEED))
+    p99 = means(said, lambda side: side.report("audio")["done_ns"]["p99"])
+    chains = means(said, lambda side: side.report("audio")["missed"])
+    frames = means(said, lambda side: side.report("frames")["missed"])
     record_property(f"p99 of a chain beside light hogs, and EEVDF's, on {boot.kernel}, ns", p99)
-    record_property(f"deadlines missed beside light hogs, and under EEVDF, on {boot.kernel}", missed)
+    record_property(f"deadlines missed beside light hogs, and under EEVDF, on {boot.kernel}", (chains, frames))
     assert all(ours <= BAR * eevdf for ours, eevdf in p99.values()), p99
-    assert all(ours <= eevdf + MISSED_BAR for ours, eevdf in missed.values()), missed
+    missed = [*chains.values(), *frames.values()]
+    assert all(ours <= eevdf + MISSED_BAR for ours, eevdf in missed), (chains, frames)

@@ -135,10 +135,11 @@ static __always_inline void enqueue_back(struct task_struct *p, u64 enq_flags)
 
 /*
  * A CPU may idle all the same: it is on another node, it went idle after select_cpu
- * looked, or @p was preempted by a task that may not run there.
+ * looked, or @p was preempted by a task that may not run there. @ran: @p left a CPU to itself
+ * for a better one (asym).
  */
 static __always_inline bool enqueue_idle(struct task_struct *p, u32 cpu, u64 vt,
-					 u64 enq_flags)
+					 u64 enq_flags, bool ran)
 {
 	u64 words = words_for_waiter(cpu, wait_reach());
 	s32 idle_cpu;
@@ -160,6 +161,8 @@ static __always_inline bool enqueue_idle(struct task_struct *p, u32 cpu, u64 vt,
 	 * would be taken for claimed ever after.
 	 */
 	kick(idle_cpu, SCX_KICK_IDLE);
+	if (ran)
+		asym_charge(idle_cpu, scx_bpf_now());
 	count(idle_late);
 	return true;
 }
@@ -192,9 +195,12 @@ static __always_inline bool enqueue_over_idle(struct task_struct *p,
 	return true;
 }
 
-/* @p, at @vt, ran on @cpu and goes to the better one that asked for it. */
+/*
+ * @p, at @vt, ran on @cpu and goes to the better one that asked for it. If it is @refused
+ * there, it may go to any that idles.
+ */
 static __always_inline bool asym_move(struct task_struct *p, u32 cpu, u64 vt,
-				      u64 enq_flags)
+				      u64 enq_flags, bool *refused)
 {
 	s32 to = asym_take_request(cpu);
 
@@ -204,6 +210,7 @@ static __always_inline bool asym_move(struct task_struct *p, u32 cpu, u64 vt,
 	    !bpf_cpumask_test_cpu(to, p->cpus_ptr)) {
 		kick(to, 0);
 		count(asym_refused);
+		*refused = true;
 		return false;
 	}
 	insert_local(p, SCX_DSQ_LOCAL_ON | to, cpu, vt, enq_flags);
@@ -231,7 +238,7 @@ static __always_inline void enqueue_task(struct task_struct *p, u64 enq_flags)
 	u32 cpu = cpu_of_task(p);
 	struct cpu_ctx *c = cpu_ctx(cpu);
 	u32 last_cpu = cpu_of_key(p->scx.dsq_vtime);
-	bool wakeup = enq_flags & SCX_ENQ_WAKEUP, stays;
+	bool wakeup = enq_flags & SCX_ENQ_WAKEUP, stays, refused = false;
 	struct standing who = standing_of(p);
 	u64 vt, now;
 
@@ -258,7 +265,7 @@ static __always_inline void enqueue_task(struct task_struct *p, u64 enq_flags)
 		stays = take_expected(p, c);
 	} else {
 		vt = waiter_vt(p, &who, cpu, c);
-		if (asym_move(p, cpu, vt, enq_flags))
+		if (asym_move(p, cpu, vt, enq_flags, &refused))
 			return;
 		/*
 		 * Put aside for the CPU's own work, it is back sooner than elsewhere: it
@@ -268,7 +275,7 @@ static __always_inline void enqueue_task(struct task_struct *p, u64 enq_flags)
 	}
 	if (!stays) {
 		runq_offer(p, cpu);
-		if (enqueue_idle(p, cpu, vt, enq_flags))
+		if (enqueue_idle(p, cpu, vt, enq_flags, refused))
 			return;
 	}
 	if (!stays && !wakeup &&
