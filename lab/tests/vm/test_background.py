@@ -84,16 +84,8 @@ def steps(hogs: Hogs, names: Sequence[str]) -> list[Step]:
     return [*background, pause("settle", 60), *tasks, *ends(*tasks), *killed(background[-1])]
 
 
-def test_light_hogs_do_not_delay_timers(boot: Boot, tmp_path: Path, record_property: Record) -> None:
-    """Kind: light hogs that are owed CPU time keep it from tasks that wake up."""
-    parts = {str(hogs): steps(hogs, ["timers"]) for hogs in HOGS}
-    said = under_both(boot, repeated(parts), slow(tmp_path, f"cores = {CPUS}", SPEED))
-    p99 = means(said, lambda side: side.report("timers")["late_ns"]["p99"])
-    record_property(f"p99 of wakeups beside light hogs, and EEVDF's, on {boot.kernel}, ns", p99)
-    assert not late(p99)
-
-
 def repeated(parts: Mapping[str, list[Step]]) -> dict[str, list[Step]]:
+    """Each part several times, under names with the number of the turn."""
     return {f"{name} {turn}": steps for name, steps in parts.items() for turn in range(TIMES)}
 
 
@@ -105,8 +97,18 @@ def means(said: Mapping[str, tuple[Part, Part]], number: Callable[[Part], int]) 
     return {name: [mean(map(number, side)) for side in zip(*sides, strict=True)] for name, sides in turns.items()}
 
 
-def late(p99: dict[str, list[float]]) -> dict[str, list[float]]:
+def late(p99: Mapping[str, list[float]]) -> dict[str, list[float]]:
+    """The parts whose wakeups are late: their 99th percentiles under scx_heddle and under EEVDF, ns."""
     return {name: [ours, eevdf] for name, (ours, eevdf) in p99.items() if ours > BAR * max(eevdf, QUIET_NS)}
+
+
+def test_light_hogs_do_not_delay_timers(boot: Boot, tmp_path: Path, record_property: Record) -> None:
+    """Kind: light hogs that are owed CPU time keep it from tasks that wake up."""
+    parts = {str(hogs): steps(hogs, ["timers"]) for hogs in HOGS}
+    said = under_both(boot, repeated(parts), slow(tmp_path, f"cores = {CPUS}", SPEED))
+    p99 = means(said, lambda side: side.report("timers")["late_ns"]["p99"])
+    record_property(f"p99 of wakeups beside light hogs, and EEVDF's, on {boot.kernel}, ns", p99)
+    assert not late(p99)
 
 
 def sleepers(name: str, per_cpu: int, period_us: int, run_us: int, **fields: Any) -> Step:

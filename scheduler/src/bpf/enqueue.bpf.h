@@ -65,9 +65,9 @@ static __always_inline bool takes_cpu(const struct task_struct *p, u32 cpu,
 }
 
 /*
- * Is @p, which is pinned and wakes up, next on @cpu in any case? Nobody waits there, and the
- * CPU idles, or a task that is brief has just begun, as is @p: those that wake up meanwhile
- * have hardly to wait.
+ * Is @p, which wakes up, pinned and the next to run on @cpu? Nobody waits there, and either
+ * the CPU idles, or both the task that runs and @p are brief. A task that wakes up meanwhile
+ * waits for two brief runs at most.
  */
 static __always_inline bool runs_next(const struct task_struct *p, u32 cpu,
 				      const struct cpu_ctx *c, u64 now)
@@ -135,11 +135,11 @@ static __always_inline void enqueue_back(struct task_struct *p, u64 enq_flags)
 
 /*
  * A CPU may idle all the same: it is on another node, it went idle after select_cpu
- * looked, or @p was preempted by a task that may not run there. @ran: @p left a CPU to itself
- * for a better one (asym).
+ * looked, or @p was preempted by a task that may not run there. If a better CPU has @refused
+ * @p, this is a move of a task that ran, and counts as one.
  */
 static __always_inline bool enqueue_idle(struct task_struct *p, u32 cpu, u64 vt,
-					 u64 enq_flags, bool ran)
+					 u64 enq_flags, bool refused)
 {
 	u64 words = words_for_waiter(cpu, wait_reach());
 	s32 idle_cpu;
@@ -161,7 +161,7 @@ static __always_inline bool enqueue_idle(struct task_struct *p, u32 cpu, u64 vt,
 	 * would be taken for claimed ever after.
 	 */
 	kick(idle_cpu, SCX_KICK_IDLE);
-	if (ran)
+	if (refused)
 		asym_charge(idle_cpu, scx_bpf_now());
 	count(idle_late);
 	return true;
@@ -196,8 +196,8 @@ static __always_inline bool enqueue_over_idle(struct task_struct *p,
 }
 
 /*
- * @p, at @vt, ran on @cpu and goes to the better one that asked for it. If it is @refused
- * there, it may go to any that idles.
+ * @p, at @vt, ran on @cpu and goes to the better one that asked for it. Sets @refused if it
+ * may not go there.
  */
 static __always_inline bool asym_move(struct task_struct *p, u32 cpu, u64 vt,
 				      u64 enq_flags, bool *refused)
