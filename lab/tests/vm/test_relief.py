@@ -115,22 +115,34 @@ def test_who_reads_all_the_time_gains_nothing(boot: Boot, tmp_path: Path, record
 
 CROWD = 5000
 
-SHORT_OF_A_MS = """
-for threads in /proc/[0-9]*/task; do
-  set -- $threads/*
-  [ $# -gt 1000 ] || continue
-  short=0
-  for thread; do
-    read -r ran_ns rest < $thread/schedstat
-    [ $ran_ns -ge 1000000 ] || ((short++))
+TURNS = """
+look() {
+  for threads in /proc/[0-9]*/task; do
+    set -- $threads/*
+    [ $# -gt 1000 ] || continue
+    for thread; do
+      read -r id name state rest < $thread/stat
+      read -r ran_ns rest < $thread/schedstat
+      [ $state != R ] || echo $id $ran_ns
+    done
   done
-  echo $# $short
-done
+}
+look > /tmp/before
+sleep 15
+look > /tmp/after
+declare -A began_ns
+while read -r id ran_ns; do began_ns[$id]=$ran_ns; done < /tmp/before
+threads=0 least_ns=1000000000
+while read -r id ran_ns; do
+  [ "${began_ns[$id]}" ] || continue
+  ((++threads, ran_ns -= began_ns[$id], least_ns = ran_ns < least_ns ? ran_ns : least_ns))
+done < /tmp/after
+echo $threads $least_ns
 """
-"""threads of the crowd, and how many of them have not yet computed for a millisecond"""
+"""threads of the crowd that want the CPU at two looks, 15 s apart, and the least that one computed in between"""
 
 
-def test_thousands_on_one_cpu_have_a_turn_each(boot: Boot, tmp_path: Path) -> None:
+def test_thousands_on_one_cpu_have_a_turn_each(boot: Boot, tmp_path: Path, record_property: Record) -> None:
     """Of slices that end at a tick of 4 ms, 10 s have 2,500."""
     limit = {"timeout_ns": 200_000 * MS}
     begin = ["--run-ms", "20000", "--sleep-ms", "1"]
@@ -138,7 +150,7 @@ def test_thousands_on_one_cpu_have_a_turn_each(boot: Boot, tmp_path: Path) -> No
         [
             spin("crowd", "--threads", str(CROWD), "--cpus", "0", *begin, for_ms=80_000, background=True, **limit),
             sleep(45_000, "all have begun"),
-            shell("turns", SHORT_OF_A_MS, cpus="1", **limit),
+            shell("turns", TURNS, cpus="1", **limit),
             read("state", STATE),
             Step(name="kill", action=KillStep(step="crowd")),
         ],
@@ -147,6 +159,8 @@ def test_thousands_on_one_cpu_have_a_turn_each(boot: Boot, tmp_path: Path) -> No
         timeout_ns=300_000 * MS,
     ).check()
     assert results.step("state").stdout.strip() == "enabled"
-    threads, short = map(int, results.step("turns").stdout.split())
-    assert threads > CROWD
-    assert not short
+    threads, least_ns = map(int, results.step("turns").stdout.split())
+    record_property(f"least of {threads} turns of a crowd on {boot.kernel}, ns", least_ns)
+    # A few still wait, asleep, for the lock at which all begin.
+    assert threads > 0.9 * CROWD
+    assert least_ns >= MS
