@@ -130,12 +130,12 @@ look() {
 look > /tmp/before
 sleep 15
 look > /tmp/after
-declare -A began_ns
-while read -r id ran_ns; do began_ns[$id]=$ran_ns; done < /tmp/before
+declare -A prior_ns
+while read -r id ran_ns; do prior_ns[$id]=$ran_ns; done < /tmp/before
 threads=0 least_ns=1000000000
 while read -r id ran_ns; do
-  [ "${began_ns[$id]}" ] || continue
-  ((++threads, ran_ns -= began_ns[$id], least_ns = ran_ns < least_ns ? ran_ns : least_ns))
+  [ "${prior_ns[$id]}" ] || continue
+  ((++threads, ran_ns -= prior_ns[$id], least_ns = ran_ns < least_ns ? ran_ns : least_ns))
 done < /tmp/after
 echo $threads $least_ns
 """

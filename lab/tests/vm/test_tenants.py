@@ -16,8 +16,6 @@ pytestmark = pytest.mark.vm
 TOGGLING_LOSS = 0.10
 """round trips of one boot differ by as much by chance"""
 
-HOGS_LOSS = 0.02
-
 ROUNDS = 4
 
 DELEGATE = """
@@ -64,6 +62,11 @@ def test_a_delegated_user_slows_nobody_else(boot: Boot, record_property: Record,
 
 HOGS = (40, 400)
 
+HOGS_LOSS = 0.02
+
+HOGS_ROUNDS = 2
+"""fewer than of free pairs: those on CPUs of their own repeat within 2 %"""
+
 
 def test_hogs_confined_to_a_node_cost_the_other_node_nothing(
     boot: Boot, tmp_path: Path, record_property: Record
@@ -74,7 +77,8 @@ def test_hogs_confined_to_a_node_cost_the_other_node_nothing(
         for group, cpus in (("hogs", "0-3"), ("pairs", "4-7"))
     ]
     argv = ["pingpong", "--count", 750, "--work-insns", 4_000, "--idle-us", 20]
-    # On CPUs of their own: free ones differ by 12 %, depending on whether the two of a pair share a CPU.
+    # On CPUs of their own: free ones differ by 12 %, depending on whether the two of a pair share a CPU. One pair is
+    # measured; the other has a second CPU of the node look for tasks.
     other, pair = (load(f"pair {cpu}", *argv, "--cpus", cpu, cgroup="pairs", background=cpu == 5) for cpu in (5, 4))
     pairs = [other, pair, *ends(other)]
     turns: dict[int, list[Step]] = {0: pairs}
@@ -82,10 +86,13 @@ def test_hogs_confined_to_a_node_cost_the_other_node_nothing(
         hogs = load("hogs", "spin", "--threads", number, "--for-ms", 60_000, cgroup="hogs", background=True)
         turns[number] = [hogs, pause("settle", 300), *pairs, *killed(hogs)]
     parts = {"set up": [*confine, pause("settle", 100)]}
-    parts |= {f"{number} {turn}": steps for turn in range(2) for number, steps in turns.items()}
+    parts |= {f"{number} {turn}": steps for turn in range(HOGS_ROUNDS) for number, steps in turns.items()}
     machine = slow(tmp_path, "sockets = 2, cores = 4, distances = [[10, 21], [21, 10]]", 100)
     said = under_heddle(boot, parts, machine)
-    trips = {number: [said[f"{number} {turn}"].report("pair 4")["throughput"] for turn in range(2)] for number in turns}
+    trips = {
+        number: [said[f"{number} {turn}"].report("pair 4")["throughput"] for turn in range(HOGS_ROUNDS)]
+        for number in turns
+    }
     record_property(f"round trips a second beside hogs of the other node on {boot.kernel}", trips)
     alone, *beside = (fmean(each) for each in trips.values())
     assert min(beside) >= (1 - HOGS_LOSS) * alone
