@@ -49,6 +49,11 @@ def cells() -> Path:
     return cache() / "cells"
 
 
+def snapshots() -> Path:
+    """Return the folder of the guests' snapshots."""
+    return cache() / "snapshots"
+
+
 def memory_ledger() -> Path:
     """Return the folder in which the guests of this host say what memory they hold."""
     return cache() / "memory"

@@ -1,6 +1,7 @@
 //! heddle-agent: PID 1 of Heddle's guests.
 //!
-//! Sets the guest up, carries out the job in /heddle/job.json, reports over a virtio port, powers off.
+//! Sets the guest up, starts the scheduler, carries out the job that the host gives, reports over a virtio port,
+//! powers off.
 //! Whatever goes wrong becomes an error record, never a guest that hangs. One thread, no polling while
 //! a step is measured, nothing written while a step is measured: the agent must not be what is measured.
 
@@ -9,6 +10,7 @@ mod counters;
 mod init;
 mod job;
 mod kmsg;
+mod payload;
 mod port;
 mod power;
 mod process;
@@ -17,6 +19,8 @@ mod record;
 mod run;
 mod scheduler;
 mod shell;
+mod snapshot;
+mod start;
 mod topology;
 mod trace;
 
@@ -26,10 +30,16 @@ use std::process::ExitCode;
 use anyhow::{Context, Error, Result};
 use nix::unistd::{Pid, getpid};
 
+use crate::job::Job;
+use crate::payload::Part;
 use crate::process::Children;
 use crate::record::{Record, emit};
+use crate::snapshot::Mark;
+use crate::start::Start;
 
 const JOB: &str = "/heddle/job.json";
+/// Of the random numbers of all guests, until the job's own seed is known.
+const BOOT_SEED: u64 = 0;
 const RESULTS_PORT: &str = "heddle.results";
 
 fn main() -> ExitCode {
@@ -65,11 +75,24 @@ fn begin() -> Result<()> {
 
 fn carry_out() -> Result<(), (Option<String>, Error)> {
     let general = |error| (None, error);
-    let text = fs::read_to_string(JOB).with_context(|| format!("cannot read {JOB}")).map_err(general)?;
-    let job = job::parse(&text).map_err(general)?;
-    random::seed(job.seed).map_err(general)?;
+    random::seed(BOOT_SEED).map_err(general)?;
+    snapshot::pass(Mark::Booted);
+    payload::unpack(Part::Start).map_err(general)?;
+    let start = Start::read().map_err(general)?;
     let mut children = Children::new().map_err(general)?;
-    run::run(&job, &mut children).map_err(|failure| (failure.step.map(str::to_owned), failure.error))
+    let scheduler = start.scheduler(&mut children).map_err(general)?;
+    snapshot::pass(Mark::Started);
+    let job = read_job().map_err(general)?;
+    random::reseed(job.seed).map_err(general)?;
+    start.wait().map_err(general)?;
+    run::run(&job, scheduler, &mut children)
+        .map_err(|failure| (failure.step.map(str::to_owned), failure.error))
+}
+
+fn read_job() -> Result<Job> {
+    payload::unpack(Part::Job)?;
+    let text = fs::read_to_string(JOB).with_context(|| format!("cannot read {JOB}"))?;
+    job::parse(&text)
 }
 
 /// Says how the job ended, and powers off.

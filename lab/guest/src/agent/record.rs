@@ -94,3 +94,11 @@ pub fn emit(record: &Record) {
         eprintln!("heddle-agent: cannot write a record: {error}");
     }
 }
+
+/// The last line of a program's complaints, as the end of a sentence.
+pub fn last_line(text: &str) -> String {
+    match text.lines().rev().find(|line| !line.trim().is_empty()) {
+        Some(line) => format!(": {}", line.trim()),
+        None => String::new(),
+    }
+}

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 
-use anyhow::{Context, Error, Result, anyhow, bail};
+use anyhow::{Context, Error, Result, bail};
 use heddle_guest::cgroup;
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
@@ -11,15 +11,11 @@ use nix::unistd::Pid;
 use crate::counters::Counters;
 use crate::job::{Action, Job, SchedulerCommand, Step};
 use crate::process::{Children, Exit, Process, Program, signal_group};
-use crate::record::{Record, SchedulerState, StepRecord, emit};
-use crate::scheduler::Scheduler;
+use crate::record::{Record, SchedulerState, StepRecord, emit, last_line};
+use crate::scheduler::{self, Scheduler};
 use crate::{clock, port, shell, trace};
 
 const TRACE_PORT: &str = "heddle.trace";
-
-/// How long the job's scheduler may take to attach, virtual ns: on CPUs of a tenth of the usual speed, the verifier
-/// of Linux 6.12 takes 45 s.
-const ATTACH_NS: u64 = 90_000_000_000;
 
 /// Why a job ended early.
 pub struct Failure<'a> {
@@ -31,10 +27,14 @@ pub struct Failure<'a> {
 ///
 /// # Errors
 /// The step that did not end as expected, or the whole job's time-out.
-pub fn run<'a>(job: &'a Job, children: &mut Children) -> Result<(), Failure<'a>> {
+pub fn run<'a>(
+    job: &'a Job,
+    scheduler: Option<Scheduler>,
+    children: &mut Children,
+) -> Result<(), Failure<'a>> {
     let deadline_ns = clock::now().saturating_add(job.timeout_ns);
     let mut runner =
-        Runner { job, deadline_ns, children, scheduler: None, background: BTreeMap::new(), trace_port: None };
+        Runner { job, deadline_ns, children, scheduler, background: BTreeMap::new(), trace_port: None };
     let outcome = runner.run_steps();
     runner.end_background();
     runner.end_scheduler();
@@ -62,9 +62,6 @@ struct Background<'a> {
 impl<'a> Runner<'a, '_> {
     fn run_steps(&mut self) -> Result<(), Failure<'a>> {
         let job = self.job;
-        if let Some(command) = &job.scheduler {
-            self.start_scheduler(command, ATTACH_NS).map_err(|error| Failure { step: None, error })?;
-        }
         for step in &job.steps {
             let outcome = match (&step.argv, &step.action) {
                 (Some(argv), _) if step.background => self.start_background(step, argv),
@@ -273,18 +270,8 @@ impl<'a> Runner<'a, '_> {
         if self.scheduler.is_some() {
             bail!("a scheduler runs already: stop it first");
         }
-        let (record, scheduler) = Scheduler::start(command, limit_ns, self.children);
-        self.scheduler = scheduler;
-        let outcome = match (record.state, record.exit, record.signal) {
-            (SchedulerState::Attached, ..) => Ok(()),
-            (_, Some(code), _) => Err(format!("exited with {code} before it was attached")),
-            (_, None, Some(signal)) => Err(format!("was killed by signal {signal} before it was attached")),
-            (_, None, None) => Err(format!("was not attached within {limit_ns} ns of virtual time")),
-        };
-        let outcome =
-            outcome.map_err(|why| anyhow!("scheduler '{}' {why}{}", record.name, last_line(&record.stderr)));
-        emit(&Record::Scheduler(record));
-        outcome
+        self.scheduler = Some(scheduler::start(command, limit_ns, self.children)?);
+        Ok(())
     }
 
     fn stop_scheduler(&mut self, signal: Signal, limit_ns: u64) -> Result<()> {
@@ -325,13 +312,5 @@ fn judge(step: &Step, report: &StepRecord) -> Result<()> {
         (Some(code), _) if code == expected => Ok(()),
         (Some(code), _) => bail!("exited with {code}, not {expected}{detail}"),
         (None, signal) => bail!("was killed by signal {}{detail}", signal.unwrap_or(0)),
-    }
-}
-
-/// The last line of a program's complaints, as the end of a sentence.
-fn last_line(text: &str) -> String {
-    match text.lines().rev().find(|line| !line.trim().is_empty()) {
-        Some(line) => format!(": {}", line.trim()),
-        None => String::new(),
     }
 }

@@ -2,12 +2,12 @@
 
 use std::fs;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use nix::sys::signal::Signal;
 
 use crate::job::SchedulerCommand;
 use crate::process::{Children, Exit, Process, Program, signal_group};
-use crate::record::{SchedulerRecord, SchedulerState};
+use crate::record::{Record, SchedulerRecord, SchedulerState, emit, last_line};
 use crate::{clock, kmsg};
 
 const STATE: &str = "/sys/kernel/sched_ext/state";
@@ -17,6 +17,22 @@ const PERIOD_NS: u64 = 2_000_000;
 /// How long a scheduler that lost its attachment may take to attach again (they do after CPU hotplug): as long as to
 /// load, of which the verifier of older kernels takes two seconds alone.
 const RESTART_NS: u64 = 10_000_000_000;
+
+/// Starts a scheduler, waits until it is attached, and reports what became of it.
+///
+/// # Errors
+/// It ended, or was not attached within `limit_ns` of virtual time and was killed.
+pub fn start(command: &SchedulerCommand, limit_ns: u64, children: &mut Children) -> Result<Scheduler> {
+    let (record, scheduler) = Scheduler::start(command, limit_ns, children);
+    let why = match (record.exit, record.signal) {
+        (Some(code), _) => format!("exited with {code} before it was attached"),
+        (None, Some(signal)) => format!("was killed by signal {signal} before it was attached"),
+        (None, None) => format!("was not attached within {limit_ns} ns of virtual time"),
+    };
+    let failure = format!("scheduler '{}' {why}{}", record.name, last_line(&record.stderr));
+    emit(&Record::Scheduler(record));
+    scheduler.context(failure)
+}
 
 /// A running, attached scheduler.
 pub struct Scheduler {
@@ -29,7 +45,7 @@ impl Scheduler {
     ///
     /// Returns the record to report, and the scheduler unless it failed: its program ended, or did not
     /// attach within `limit_ns` and was killed.
-    pub fn start(
+    fn start(
         command: &SchedulerCommand,
         limit_ns: u64,
         children: &mut Children,
