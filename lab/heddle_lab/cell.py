@@ -87,6 +87,7 @@ class Cell(Model):
             "image": [hashing.of_file(file) for file in layers],
             "scheduler": self.scheduler.fingerprint(),
             "job": self.job().model_dump(mode="json"),
+            "begin_ns": vm.begin_ns(self.machine),
         }
 
     def key(self) -> str:

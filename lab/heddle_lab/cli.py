@@ -110,6 +110,7 @@ def cli(debug: bool) -> None:
 @click.option("--trace", is_flag=True, help="Measure waits, waste and lag from tracepoints, in a second boot per cell.")
 @click.option("--robust", is_flag=True, help="Vary the model; a sign that does not survive is no difference.")
 @click.option("--fresh", is_flag=True, help="Measure again what was measured before, and insist on the same result.")
+@click.option("--cold", is_flag=True, help="Boot each guest, without snapshots: slower, and the same to the last bit.")
 def run(
     file: str | None,
     schedulers: tuple[str, ...],
@@ -124,6 +125,7 @@ def run(
     trace: bool,
     robust: bool,
     fresh: bool,
+    cold: bool,
 ) -> int:
     """Measure an experiment (a name, a .toml file, or --workload alone) and compare its schedulers."""
     overrides = Overrides(
@@ -140,7 +142,9 @@ def run(
     cells = wanted.cells(overrides.origins(file) if file else experiment.NOWHERE)
     boots = [boot for cell in cells for boot in ((cell, cell.twin()) if wanted.trace else (cell,))]
     with Reporter(len(boots)) as reporter:
-        runner = Runner(Store(paths.cells()), jobs=jobs, dask_address=dask_address, fresh=fresh, report=reporter.show)
+        runner = Runner(
+            Store(paths.cells()), jobs=jobs, dask_address=dask_address, fresh=fresh, cold=cold, report=reporter.show
+        )
         outcome = runner.run(boots)
     folder = out or Path("out") / wanted.name
     return _conclude(wanted, cells, outcome, folder)

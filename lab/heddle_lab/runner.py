@@ -79,6 +79,7 @@ class Runner:
         jobs: int | None = None,
         dask_address: str | None = None,
         fresh: bool = False,
+        cold: bool = False,
         report: Callable[[Progress], None] = lambda _: None,
     ) -> None:
         """Set up a runner.
@@ -88,12 +89,14 @@ class Runner:
             jobs: guests at a time on this machine; none: one per core, fewer if memory is short.
             dask_address: a running Dask scheduler to use instead, such as `tcp://host:8786`.
             fresh: measure again what the store already has, and insist on the same result.
+            cold: boot each guest instead of going on from a snapshot.
             report: called whenever a cell ends.
         """
         self._store = store
         self._jobs = jobs
         self._dask_address = dask_address
         self._fresh = fresh
+        self._cold = cold
         self._report = report
 
     def run(self, cells: list[Cell]) -> Outcome:
@@ -132,7 +135,8 @@ class Runner:
         start = time.monotonic()
         # Pure by content: the key names the work, so that a lost worker's cells are done again elsewhere.
         futures = [
-            client.submit(_boot, cell, key, here, self._fresh, key=f"heddle-{key}") for key, cell in missing.items()
+            client.submit(_boot, cell, key, here, self._fresh, self._cold, key=f"heddle-{key}")
+            for key, cell in missing.items()
         ]
         for done, future in enumerate(as_completed(futures), start=1):
             key = future.key.removeprefix("heddle-")
@@ -210,7 +214,7 @@ def _need_mib(cell: Cell) -> int:
     return cell.machine.memory_mib + _OVERHEAD_MIB
 
 
-def _boot(cell: Cell, key: str, here: _Here | None, fresh: bool) -> Results:
+def _boot(cell: Cell, key: str, here: _Here | None, fresh: bool, cold: bool) -> Results:
     """Measure one cell; runs in a worker, on whatever host that is.
 
     The worker keeps the result too: it may die, or its client may, before the client has fetched it.
@@ -220,6 +224,7 @@ def _boot(cell: Cell, key: str, here: _Here | None, fresh: bool) -> Results:
         key: its name, as the client computed it.
         here: the client's folders; none if the worker is on another host.
         fresh: measure although this host knows the result.
+        cold: boot, without snapshots.
 
     Raises:
         HeddleError: this host has other inputs than the one that asks, or no memory for the guest.
@@ -231,7 +236,7 @@ def _boot(cell: Cell, key: str, here: _Here | None, fresh: bool) -> Results:
     if not fresh and (known := store.get(key)):
         return known
     with memory.reserved(_need_mib(cell), paths.memory_ledger()):
-        results = vm.run(cell.guest(), scratch=here.scratch if here else None)
+        results = vm.run(cell.guest(), scratch=here.scratch if here else None, cold=cold)
     if not fresh and not results.error:
         store.put(key, results)
     return results

@@ -10,18 +10,25 @@ import subprocess
 import sys
 from pathlib import Path
 
+from heddle_lab import payload
+
 LAB = Path(__file__).resolve().parents[1]
 
+JOB_PAGE = payload.PART_BYTES // 4096 + 1
+"""where the archive with the job begins"""
+
 SCRIPT = """#!/bin/sh
-seed= folder=
+payload= folder= console=
 while [ $# -gt 0 ]; do
   case $1 in
-    -seed) seed=$2;;
+    memory-backend-file,*) payload=${1##*mem-path=};;
     file,id=port1,path=*) folder=$(dirname "${1#file,id=port1,path=}");;
     file,id=console,path=*) console=${1#file,id=console,path=};;
   esac
   shift
 done
+console=${console%,append=on}
+seed=$(dd if="$payload" bs=4096 skip=JOB_PAGE count=64 status=none | tar -xO heddle/job.json 2>&- | sed 's/.*"seed":\\([0-9]*\\).*/\\1/')
 echo "$seed $$" >> BOOTS
 sleep SECONDS
 [ -e SCRIPTS/$seed ] && . SCRIPTS/$seed
@@ -45,7 +52,7 @@ class Emulator:
         self._scripts.mkdir()
         records = cache / "records"
         records.write_text("".join(json.dumps(record) + "\n" for record in RECORDS))
-        names = {"BOOTS": self._boots, "SCRIPTS": self._scripts, "RECORDS": records, "SECONDS": seconds}
+        names = {"BOOTS": self._boots, "SCRIPTS": self._scripts, "RECORDS": records, "SECONDS": seconds, "JOB_PAGE": JOB_PAGE}
         text = SCRIPT
         for name, value in names.items():
             text = text.replace(name, str(value))
@@ -79,7 +86,7 @@ class Emulator:
     def command(self, seeds: int, *more: str) -> list[str]:
         """Return a command that measures one cell per seed."""
         load = ["--workload", "hackbench", "--sched", "eevdf", "--kernel", "7.3", "--machine", "smp-4"]
-        run = ["run", *load, "--seeds", str(seeds), "--out", str(self.cache / "out"), *more]
+        run = ["run", "--cold", *load, "--seeds", str(seeds), "--out", str(self.cache / "out"), *more]
         return [sys.executable, "-m", "heddle_lab", *run]
 
     def start(self, seeds: int, *more: str, limit_bytes: int | None = None) -> "subprocess.Popen[str]":

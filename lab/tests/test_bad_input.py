@@ -76,7 +76,7 @@ def test_a_disk_that_fills_while_a_guest_reports(emulator: Emulator, monkeypatch
     cell = experiment.Overrides(workloads=["hackbench"], schedulers=["eevdf"], seeds=1).apply(None).cells()[0]
     full = os.statvfs_result((4096, 4096, 1000, 0, 0, 1000, 1000, 1000, 0, 255))
     monkeypatch.setattr(os, "statvfs", lambda _path: full)
-    error = vm.run(cell.guest()).error
+    error = vm.run(cell.guest(), cold=True).error
     assert error is not None
     assert error.startswith("the disk is full: ")
 

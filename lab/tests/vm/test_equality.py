@@ -1,0 +1,30 @@
+"""A guest that goes on from a snapshot does to the last bit what one does that boots."""
+
+import pytest
+
+from heddle_lab import kernels, scheduler, vm
+from heddle_lab.job import Job, Step
+from heddle_lab.machine import load
+from tests.conftest import KERNELS
+
+pytestmark = pytest.mark.vm
+
+MACHINES = ["smp-4", "smp-16-2llc", "xeon-8358"]
+
+STEPS = [
+    Step(name="crowd", argv=["hackbench", "-g", "2", "-f", "4", "-l", "50"]),
+    Step(name="timers", argv=["heddle-load", "periodic", "--tasks", "8", "--period-us", "900", "--for-ms", "40"]),
+]
+
+
+@pytest.mark.parametrize("sched", ["eevdf", "scx_heddle"])
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_records_are_equal(kernel: str, machine: str, sched: str) -> None:
+    """The second run goes on from a snapshot that the first one made, unless another test has."""
+    chosen = scheduler.parse(sched)
+    job = Job(seed=3, scheduler=chosen.command(), steps=STEPS)
+    guest = vm.Guest(machine=load(machine), kernel=kernels.find(kernel), job=job, files=chosen.files())
+    first, again, cold = (vm.run(guest, cold=cold).check() for cold in (False, False, True))
+    assert first.records == again.records == cold.records
+    assert first.console == again.console == cold.console
