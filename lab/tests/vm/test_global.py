@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from heddle_lab import tracing, vm
-from heddle_lab.job import SchedulerStop, Sleep, Step, Trace
+from heddle_lab.job import KillStep, SchedulerStop, Sleep, Step, Trace
 from heddle_lab.measures.timeline import SKEW_NS
 from tests.conftest import Boot, Record
 from tests.vm.counting import PROGRAM, WAKES, counted, counters
@@ -209,6 +209,17 @@ def test_cpus_come_and_go_under_load_and_the_locks_are_held(boot: Boot, locking:
     assert not results.of("error")
     assert min(cpu_ns(results, "set")) > 0
     assert results.step("load").elapsed_ns < 5_000 * MS
+
+
+def test_a_cpu_leaves_although_another_takes_its_last_task(boot: Boot) -> None:
+    """It waits for its run queue to be empty, and looks again only as it switches tasks: then it has to be kicked."""
+    hogs = spin("hogs", "--threads", "8", for_ms=60_000, background=True)
+    storm = hotplug_storm(10).model_copy(update={"timeout_ns": 5_000 * MS})
+    kill = Step(name="kill", action=KillStep(step="hogs"))
+    sched = f"{GLOBAL} --locking grq --lock-check"
+    results = boot([hogs, sleep(20, "before"), storm, kill, read("state", STATE)], sched=sched).check()
+    assert results.step("state").stdout.strip() == "enabled"
+    assert not results.of("error")
 
 
 @pytest.mark.stress

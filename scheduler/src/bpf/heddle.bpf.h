@@ -96,10 +96,11 @@ struct cpu_ctx {
 	s32 expected;
 
 	/*
-	 * Tasks of a queue that the walk under way has looked at: in memory, the verifier need
-	 * not follow it through the loop.
+	 * The walk under way: tasks of a queue that it has looked at, and the inverse weight of
+	 * the lightest (runq). In memory, the verifier need not follow them through the loop.
 	 */
 	u32 looks;
+	u64 lightest_met_inv;
 
 	u8 slices_alone; /* slices granted while nobody waited here */
 

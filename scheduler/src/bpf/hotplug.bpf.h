@@ -10,6 +10,10 @@
 #include "idle.bpf.h"
 #include "rescue.bpf.h"
 #include "runq.bpf.h"
+#include "timer.bpf.h"
+
+/* From one kick of a CPU that goes offline to the next. */
+#define LEAVE_NS 1000000ULL
 
 static __always_inline void hotplug_online(s32 cpu)
 {
@@ -23,6 +27,56 @@ static __always_inline void hotplug_online(s32 cpu)
 	c->offline = false;
 	c->running = false;
 	c->local_pending = false;
+}
+
+/*
+ * Is @cpu on its way out, from ops.cpu_offline until it has gone? If the kernel gives up
+ * before, as 6.12 does for deadline tasks, it need not say so: its run queue is online again.
+ */
+static __always_inline bool is_leaving(u32 cpu)
+{
+	const struct cpumask *online;
+	const struct rq *rq = NULL;
+	bool leaves;
+
+	if (!cpu_ctx(cpu)->offline)
+		return false;
+	if (&runqueues)
+		rq = bpf_per_cpu_ptr(&runqueues, cpu);
+	if (rq && rq->online)
+		return false;
+	online = scx_bpf_get_online_cpumask();
+	leaves = bpf_cpumask_test_cpu(cpu, online);
+	scx_bpf_put_cpumask(online);
+	return leaves;
+}
+
+/*
+ * Kick @cpu if it is leaving: then true. It waits until its run queue is empty, but looks
+ * only as it switches tasks (balance_hotplug_wait() in kernel/sched/core.c): if another CPU
+ * takes the last task out, nothing else has it look again. Global, so that the verifier
+ * looks at it once.
+ */
+__noinline bool leave_kick(u32 cpu)
+{
+	if (!is_leaving(cpu))
+		return false;
+	/* Not kick(): this may be @cpu itself, which takes interrupts until it has gone. */
+	scx_bpf_kick_cpu(cpu, 0);
+	return true;
+}
+
+static int leave(void *map, u32 *id, struct timer_slot *slot)
+{
+	u32 cpu, nr_cpus = scx_bpf_nr_cpu_ids();
+	bool again = false;
+
+	timer_runs(slot);
+	bpf_for(cpu, 0, nr_cpus)
+		again |= leave_kick(cpu);
+	if (again)
+		timer_arm(TIMER_LEAVE, LEAVE_NS);
+	return 0;
 }
 
 /*
@@ -45,4 +99,5 @@ static __always_inline void hotplug_offline(s32 cpu)
 	c->parked = false; /* first: what is parked meanwhile sets it */
 	hand_over(cpu);
 	scx_bpf_kick_cpu(cpu, 0);
+	timer_arm(TIMER_LEAVE, LEAVE_NS);
 }

@@ -314,6 +314,9 @@ s32 BPF_STRUCT_OPS_SLEEPABLE(heddle_init)
 	err = timer_init(TIMER_RESCUE, rescue);
 	if (err)
 		return err;
+	err = timer_init(TIMER_LEAVE, leave);
+	if (err)
+		return err;
 	err = timer_init(TIMER_CROWD, crowd_end_slices);
 	if (err || !cgroup_flat)
 		return err;

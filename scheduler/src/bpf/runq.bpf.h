@@ -347,21 +347,20 @@ static __always_inline void runq_insert(struct task_struct *p,
 #define HEAVIER_LOOKS 32
 
 /*
- * Goes @p before those it waits behind, the lightest of which is of inverse weight
- * @lightest, as it is due; or before the light task that had the slice that is over, of
- * inverse weight @curr_inv? These may be owed many slices of @p's.
+ * Goes @p before those it waits behind, which the walk of @c has met, as it is due; or
+ * before the light task that had the slice that is over, of inverse weight @curr_inv?
+ * These may be owed many slices of @p's.
  */
 static __always_inline bool goes_before_lighter(const struct task_struct *p,
 						const struct cpu_ctx *c,
-						u64 inv, u64 curr_inv,
-						u64 lightest)
+						u64 inv, u64 curr_inv)
 {
 	u64 vt = vt_of_key(p->scx.dsq_vtime);
 
 	if (is_much_lighter(curr_inv, inv) &&
 	    may_lead(vt, c->curr_vt, curr_inv, slice_ns))
 		return true;
-	return is_much_lighter(lightest, inv) &&
+	return is_much_lighter(c->lightest_met_inv, inv) &&
 	       !task_is_hog(p, wakeup_granularity_ns) &&
 	       is_due(vt, inv, c->clock, wakeup_granularity_ns);
 }
@@ -375,19 +374,19 @@ __noinline bool runq_pick_heavier(u32 cpu, u64 curr_inv)
 {
 	struct cpu_ctx *c = cpu_ctx(cpu);
 	struct task_struct *p;
-	u64 lightest = 0;
 
 	c->looks = 0;
+	c->lightest_met_inv = 0;
 	bpf_for_each(scx_dsq, p, cpu, 0) {
 		u64 inv = task_inv(p);
 
 		if (!may_look(c, HEAVIER_LOOKS))
 			break;
-		if (goes_before_lighter(p, c, inv, curr_inv, lightest) &&
+		if (goes_before_lighter(p, c, inv, curr_inv) &&
 		    scx_bpf_dsq_move(BPF_FOR_EACH_ITER, p, SCX_DSQ_LOCAL, 0))
 			return true;
-		if (inv > lightest)
-			lightest = inv;
+		if (inv > c->lightest_met_inv)
+			c->lightest_met_inv = inv;
 	}
 	return false;
 }
