@@ -103,4 +103,3 @@ class Snapshots:
 
 def _disk_bytes(folder: Path) -> int:
     return sum(path.stat().st_blocks * 512 for path in folder.rglob("*") if path.is_file())
-

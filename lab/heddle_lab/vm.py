@@ -296,7 +296,9 @@ class _Run:
         return None
 
     @contextmanager
-    def _qemu(self, base: Path | None, options: list[str], inherited: Sequence[int] = ()) -> Iterator["subprocess.Popen[bytes]"]:
+    def _qemu(
+        self, base: Path | None, options: list[str], inherited: Sequence[int] = ()
+    ) -> Iterator["subprocess.Popen[bytes]"]:
         """Give a QEMU that was just started; at the end of the context it has ended.
 
         Args:

@@ -52,7 +52,13 @@ class Emulator:
         self._scripts.mkdir()
         records = cache / "records"
         records.write_text("".join(json.dumps(record) + "\n" for record in RECORDS))
-        names = {"BOOTS": self._boots, "SCRIPTS": self._scripts, "RECORDS": records, "SECONDS": seconds, "JOB_PAGE": JOB_PAGE}
+        names = {
+            "BOOTS": self._boots,
+            "SCRIPTS": self._scripts,
+            "RECORDS": records,
+            "SECONDS": seconds,
+            "JOB_PAGE": JOB_PAGE,
+        }
         text = SCRIPT
         for name, value in names.items():
             text = text.replace(name, str(value))

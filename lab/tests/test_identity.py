@@ -40,7 +40,20 @@ def kernel(folder: Path, tail: bytes, config: str = "CONFIG_HZ=250\n") -> str:
 
 def run(emulator: Emulator, *more: str) -> "subprocess.CompletedProcess[str]":
     out = emulator.cache / "out"
-    command = [sys.executable, "-m", "heddle_lab", "run", "--cold", "--sched", "eevdf", "--seeds", "2", "--out", str(out), *more]
+    command = [
+        sys.executable,
+        "-m",
+        "heddle_lab",
+        "run",
+        "--cold",
+        "--sched",
+        "eevdf",
+        "--seeds",
+        "2",
+        "--out",
+        str(out),
+        *more,
+    ]
     return subprocess.run(
         command, env=emulator.environment(), cwd=emulator.cache, capture_output=True, text=True, check=False
     )
