@@ -59,6 +59,8 @@ class Guest(Model):
     """more files for the guest: path -> (mode, content)"""
     boot_parameters: tuple[str, ...] = ()
     """of the kernel, beside those that every guest has; no cell has any"""
+    compute: bool = True
+    """whether one instruction stands for a load's loop; no cell executes them, as virtual time is the same"""
 
 
 def run(
@@ -70,7 +72,8 @@ def run(
         guest: what to boot.
         wall_timeout_s: the guest is killed after this many wall seconds.
         scratch: folder for the run's files, about the image's size; none: the system's temporary folder.
-        counts: file for the instructions that are executed between two marks (`profile`); none: they are not counted.
+        counts: file for the instructions that are executed between two marks (`profile`), one by one, loads' loops
+            too; none: they are not counted.
 
     Returns:
         The results; their `error` says what failed in the guest, if anything did.
@@ -78,6 +81,8 @@ def run(
     Raises:
         HeddleError: the guest could not be started at all: a file is missing, the disk is full.
     """
+    if counts:
+        guest = guest.model_copy(update={"compute": False})
     with _folder(guest, scratch) as folder:
         return _boot(guest, folder, wall_timeout_s, counts)
 
@@ -143,7 +148,7 @@ def _command(guest: Guest, folder: Path, console_device: list[str]) -> list[str]
         str(paths.qemu()),
         *("-L", str(paths.firmware())),
         *("-M", "q35", "-accel", "tcg,thread=single", "-cpu", CPU),
-        *guest.machine.qemu_arguments(guest.kernel),
+        *guest.machine.qemu_arguments(guest.kernel, compute=guest.compute),
         *("-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"),
         *("-rtc", "base=2026-01-01,clock=vm", "-seed", str(guest.job.seed)),
         *("-kernel", str(guest.kernel.bootable()), "-initrd", str(folder / _INITRD)),
