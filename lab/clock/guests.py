@@ -5,6 +5,7 @@ Both print facts, lines of `@name number...`, which rom/rom.c and probe.c explai
 
 import json
 import os
+import re
 import subprocess
 import tempfile
 import time
@@ -28,6 +29,8 @@ _ROM_FLAGS = (
     *("-nostdlib", "-static", f"-Wl,-m,elf_i386,-T,{HERE / 'rom' / 'rom.ld'},--build-id=none"),
 )
 _ROM_END = 0x1_0000_0000
+_TASK, _ROM_TASK = re.compile(r"(?<=current-task=)\w+"), "0x5000"
+"""where a kernel has its task, and where the ROM has what it calls one: TASK in rom.c"""
 _ROM_STATUS = 1
 """what QEMU exits with when the guest writes 0 to isa-debug-exit"""
 
@@ -37,6 +40,8 @@ class Cpu:
     """The clock's counters of one vCPU."""
 
     insns: int
+    computed: int
+    """of which COMPUTE stood for so many"""
     turns: int
     pauses: int
     paused_ns: int
@@ -90,12 +95,14 @@ class Run:
         return sum(cpu.turns for cpu in self.cpus)
 
 
-def rom(topology: Topology, clock: Clock | None = None) -> Run:
+def rom(topology: Topology, clock: Clock | None = None, caches: Caches | None = None, *, compute: bool = True) -> Run:
     """Run all scenarios of the ROM.
 
     Args:
         topology: the machine's; 2..64 CPUs in one socket and die.
         clock: quantum, speed and SMT; the defaults of a machine if None.
+        caches: what a task loses that moves; nothing if None.
+        compute: whether COMPUTE is more than a NOP.
 
     Raises:
         HeddleError: QEMU is not built, or the guest did not come to its end.
@@ -104,7 +111,10 @@ def rom(topology: Topology, clock: Clock | None = None) -> Run:
         image = Path(name) / "rom.bin"
         _build_rom(image)
         devices = ["-device", "isa-debugcon,iobase=0xe9,chardev=text", "-device", "isa-debug-exit,iobase=0xf4"]
-        return _run(Path(name), _machine(topology, clock), ["-bios", image, *devices], status=_ROM_STATUS)
+        machine = _machine(topology, clock, caches)
+        arguments = machine.qemu_arguments(kernels.find(KERNEL), compute=compute)
+        arguments = [_TASK.sub(_ROM_TASK, argument) for argument in arguments]
+        return _run(Path(name), [*arguments, "-bios", image, *devices], status=_ROM_STATUS)
 
 
 def linux(command: str, topology: Topology, clock: Clock | None = None, caches: Caches | None = None) -> Run:
@@ -128,7 +138,7 @@ def linux(command: str, topology: Topology, clock: Clock | None = None, caches: 
         machine = _machine(topology, clock, caches)
         arguments += ["-append", f"{vm.command_line(kernel, machine)} probe={command}"]
         arguments += ["-device", "isa-serial,chardev=text"]
-        return _run(Path(name), machine, arguments)
+        return _run(Path(name), [*machine.qemu_arguments(kernel), *arguments])
 
 
 def _machine(topology: Topology, clock: Clock | None, caches: Caches | None = None) -> Machine:
@@ -136,21 +146,22 @@ def _machine(topology: Topology, clock: Clock | None, caches: Caches | None = No
     return Machine(**facts, topology=topology, clock=clock or Clock(), caches=caches)
 
 
-def _run(folder: Path, machine: Machine, guest: Sequence[str | Path], *, status: int = 0) -> Run:
+def _run(folder: Path, guest: Sequence[str | Path], *, status: int = 0) -> Run:
     """Run a guest of the given arguments to its end.
 
     Raises:
         HeddleError: QEMU's status is another one, or the guest did not print @done.
     """
     text, counters = folder / "text", folder / "counters"
-    arguments = machine.qemu_arguments(kernels.find(KERNEL))
-    arguments[arguments.index("-icount") + 1] += f",counters={counters}"
+    arguments = list(guest)
+    icount = arguments.index("-icount") + 1
+    arguments[icount] = f"{arguments[icount]},counters={counters}"
     command: list[str | Path] = [
         *(paths.qemu(), "-L", paths.firmware()),
-        *("-M", MACHINE, "-cpu", vm.CPU, *arguments),
+        *("-M", MACHINE, "-cpu", vm.CPU),
         *("-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"),
         *("-rtc", "base=2026-01-01,clock=vm", "-seed", "1"),
-        *("-chardev", f"file,id=text,path={text}", *guest),
+        *("-chardev", f"file,id=text,path={text}", *arguments),
     ]
     start, before = time.monotonic(), os.times()
     ended = subprocess.run(

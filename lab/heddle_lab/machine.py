@@ -220,16 +220,17 @@ class Machine(Model):
         """Return what the kernel has to be told of the machine: not to keep room for slots without a CPU."""
         return f"possible_cpus={self.cpus}" if self.topology.classes else ""
 
-    def qemu_arguments(self, kernel: Kernel) -> list[str]:
+    def qemu_arguments(self, kernel: Kernel, *, compute: bool = True) -> list[str]:
         """Return the part of QEMU's command line that makes the machine what it is.
 
         Args:
             kernel: the guest's; QEMU has to know where it keeps the current task.
+            compute: whether one instruction may stand for a load's loop, which takes the same virtual time.
 
         Raises:
             HeddleError: the machine models caches, and the kernel does not tell where.
         """
-        return [*self._cpu_arguments(), *self._memory_arguments(), "-icount", self._icount(kernel)]
+        return [*self._cpu_arguments(), *self._memory_arguments(), "-icount", self._icount(kernel, compute)]
 
     def _cpu_arguments(self) -> list[str]:
         top = self.topology
@@ -272,7 +273,7 @@ class Machine(Model):
         """Return how QEMU names a CPU's die; with one die a socket, it does not want to hear of it."""
         return f"socket-id={cpu.socket}" + (f",die-id={cpu.die}" if self.topology.dies > 1 else "")
 
-    def _icount(self, kernel: Kernel) -> str:
+    def _icount(self, kernel: Kernel, compute: bool) -> str:
         clock = self.clock
         options = f"shift=0,sleep=off,align=off,parallel=on,quantum={clock.quantum_ns},smt={clock.smt}"
         speeds = [clock.speed]  # the last entry is for all CPUs that follow
@@ -280,6 +281,8 @@ class Machine(Model):
             by_slot = {cpu.slot: cpu.speed for cpu in self.layout()}
             speeds = [by_slot.get(slot, clock.speed) for slot in range(max(by_slot) + 1)]
         options += f",speed={':'.join(map(str, speeds))}"
+        if not compute:
+            options += ",compute=off"
         if self.caches:
             costs = ":".join(map(str, self.caches.costs()))
             options += f",cold={costs},current-task={btf.current_task_address(kernel.bootable()):#x}"

@@ -88,6 +88,8 @@ class Guest(Model):
     """more files for the guest: path -> (mode, content)"""
     boot_parameters: tuple[str, ...] = ()
     """of the kernel, beside those that every guest has; no cell has any"""
+    compute: bool = True
+    """whether one instruction stands for a load's loop; no cell executes them, as virtual time is the same"""
 
 
 def run(
@@ -104,7 +106,8 @@ def run(
         guest: what to run.
         wall_timeout_s: a QEMU is killed after this many wall seconds; making a snapshot takes one of its own.
         scratch: folder for the run's files, about the image's size; none: the system's temporary folder.
-        counts: file for the instructions that are executed between two marks (`profile`); none: they are not counted.
+        counts: file for the instructions that are executed between two marks (`profile`), one by one, loads' loops
+            too; none: they are not counted.
         cold: boot, and neither use nor make a snapshot; the results are the same.
 
     Returns:
@@ -114,6 +117,8 @@ def run(
         HeddleError: the guest could not be started at all: a file is missing, the disk is full.
     """
     start = time.monotonic()
+    if counts:
+        guest = guest.model_copy(update={"compute": False})
     with _folder(guest, scratch) as folder:
         one = _Run(guest, folder, wall_timeout_s, counts)
         results = one.execute(None) if cold or counts else one.from_snapshot()
@@ -184,7 +189,7 @@ def _box(guest: Guest) -> list[str]:
     """Return those of QEMU's options that decide what happens in a guest, and name no file of the host."""
     return [
         *("-M", "q35", "-accel", "tcg,thread=single", "-cpu", CPU),
-        *guest.machine.qemu_arguments(guest.kernel),
+        *guest.machine.qemu_arguments(guest.kernel, compute=guest.compute),
         *("-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"),
         *("-rtc", "base=2026-01-01,clock=vm", "-seed", "0"),  # the agent seeds the kernel anew, by the job
         *("-append", " ".join((command_line(guest.kernel, guest.machine), *guest.boot_parameters))),

@@ -40,6 +40,7 @@ class Boot(Protocol):
         layers: image layers beside the base.
         files: more files for the guest: path -> (mode, content).
         boot_parameters: of the kernel, beside those that every guest has.
+        compute: whether one instruction stands for a load's loop.
         timeout_ns: of the whole job, virtual time.
         wall_timeout_s: the guest is killed after it.
     """
@@ -56,6 +57,7 @@ class Boot(Protocol):
         layers: Sequence[str] = (),
         files: Files = NO_FILES,
         boot_parameters: Sequence[str] = (),
+        compute: bool = True,
         timeout_ns: int = 180_000_000_000,
         wall_timeout_s: float = vm.WALL_TIMEOUT_S,
     ) -> Results: ...
@@ -75,6 +77,7 @@ class _Boot:
         layers: Sequence[str] = (),
         files: Files = NO_FILES,
         boot_parameters: Sequence[str] = (),
+        compute: bool = True,
         timeout_ns: int = 180_000_000_000,
         wall_timeout_s: float = vm.WALL_TIMEOUT_S,
     ) -> Results:
@@ -88,6 +91,7 @@ class _Boot:
             layers=tuple(layers),
             files={**started.files(), **files},
             boot_parameters=tuple(boot_parameters),
+            compute=compute,
         )
         return vm.run(guest, wall_timeout_s)
 

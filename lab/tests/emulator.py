@@ -28,7 +28,8 @@ while [ $# -gt 0 ]; do
   shift
 done
 console=${console%,append=on}
-seed=$(dd if="$payload" bs=4096 skip=JOB_PAGE count=64 status=none | tar -xO heddle/job.json 2>&- | sed 's/.*"seed":\\([0-9]*\\).*/\\1/')
+job=$(dd if="$payload" bs=4096 skip=JOB_PAGE count=64 status=none | tar -xO heddle/job.json 2>&-)
+seed=$(echo "$job" | sed 's/.*"seed":\\([0-9]*\\).*/\\1/')
 echo "$seed $$" >> BOOTS
 sleep SECONDS
 [ -e SCRIPTS/$seed ] && . SCRIPTS/$seed

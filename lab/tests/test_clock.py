@@ -17,6 +17,8 @@ QUANTUM = Clock().quantum_ns
 CORES = Topology(cores=4)
 SPIN_INSNS = 2_000_000
 """what each CPU executes in the ROM's first scenario"""
+COMPUTE_INSNS = 1_000_000
+"""what one COMPUTE stands for where it is interrupted or cold"""
 TB = 30
 """the longest translation block of the ROM's loops and interrupt paths: how much a turn can overrun"""
 
@@ -26,6 +28,7 @@ TWO_NODES = Topology(sockets=2, dies=2, cores=1, threads=2, distances=[[10, 20],
 SMT = 60
 """per cent; the quantum is a multiple of what two siblings execute in it"""
 CACHES = Caches(footprint_kib=256, misses=4, core_ns=10, llc_ns=40, node_ns=100)
+ONE_LLC = CACHES.model_copy(update={"llc_ns": None, "node_ns": None})
 MS = 1_000_000
 
 
@@ -105,6 +108,57 @@ class TestRom:
 
     def test_no_cpus_clock_goes_back(self) -> None:
         assert rom().facts("backwards") == [(0,)]
+
+
+class TestCompute:
+    """One instruction stands for many: it takes their time to the instruction, wherever the quanta end."""
+
+    def test_it_takes_the_time_of_its_instructions(self) -> None:
+        beside = {spent - insns for _, insns, spent, _ in rom().facts("compute")}
+        assert len(beside) == 1
+        assert 0 < min(beside) <= TB
+
+    def test_it_executes_all_of_them_before_it_goes_on(self) -> None:
+        assert {left for *_, left in rom().facts("compute")} == {0}
+        assert all(cpu.computed > SPIN_INSNS for cpu in rom().cpus)
+
+    def test_it_has_the_speed_of_its_core(self) -> None:
+        speeds = (100, 250, 60, 33)
+        classes = [CoreClass(name=str(speed), cores=1, threads=1, speed=speed) for speed in speeds]
+        run = guests.rom(CORES.model_copy(update={"classes": classes}))
+        for cpu, insns, spent, _ in run.facts("compute"):
+            assert -1 <= spent - insns * 100 / speeds[cpu] <= TB * 100 / speeds[cpu]
+
+    @pytest.mark.parametrize("factor", [SMT, 40])
+    def test_siblings_that_both_execute_it_have_the_factor_of_their_speed(self, factor: int) -> None:
+        run = guests.rom(Topology(cores=2, threads=2), Clock(smt=factor))
+        unpaid = QUANTUM * (100 - factor) / factor  # a round's share is paid at its end
+        for _, insns, spent, _ in run.facts("compute"):
+            assert spent == pytest.approx(insns * 100 / factor, abs=unpaid + TB)
+
+    def test_an_interrupt_is_taken_on_time_and_finds_the_rest_in_the_register(self) -> None:
+        for _, delay, late, left, _ in rom().facts("interrupted"):
+            assert 0 < late <= TB
+            assert 0 <= delay - (COMPUTE_INSNS - left) <= TB
+
+    def test_the_rest_is_executed_after_an_interrupt(self) -> None:
+        handler = {spent - COMPUTE_INSNS for *_, spent in rom().facts("interrupted")}
+        assert len(handler) == 1
+        assert 0 < min(handler) <= 4 * TB
+
+    def test_a_task_that_moved_pays_for_its_cold_caches_first(self) -> None:
+        cost, _, _ = CACHES.costs()
+        warm = [spent for _, spent in rom().facts("move")]
+        cold = [spent for _, spent in guests.rom(CORES, caches=ONE_LLC).facts("move")]
+        assert warm == [warm[0]] * CORES.cpus
+        assert cold == [warm[0]] + [warm[0] + cost] * (CORES.cpus - 1)
+
+    def test_switched_off_it_is_a_nop_that_leaves_the_register_alone(self) -> None:
+        run = guests.rom(CORES, compute=False)
+        for _, insns, spent, left in run.facts("compute"):
+            assert left == insns
+            assert 0 < spent <= TB
+        assert {cpu.computed for cpu in run.cpus} == {0}
 
 
 class TestLinux:

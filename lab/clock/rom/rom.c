@@ -21,11 +21,14 @@
 
 #define VECTOR_IPI 0x40
 #define VECTOR_TIMER 0x41
+#define VECTOR_COMPUTE 0x42
 
 #define WAKES 100
 #define TIMERS 300
 #define WAITS 100
 #define LOCK_NS 2000000
+#define COMPUTE_INSNS 1000000
+#define TASK 0x5000 /* where a CPU's task is in the segment GS; see guests.py */
 
 struct stat {
 	uint32_t count;
@@ -38,7 +41,7 @@ static uint64_t idt[256];
 static int online;
 static volatile int arrived, generation;
 static volatile uint64_t stamp; /* when what is waited for was caused */
-static volatile int taken;  /* interrupts taken */
+static volatile int taken; /* interrupts taken */
 static volatile bool flag;
 static volatile int turn;
 static struct stat stat;
@@ -46,6 +49,7 @@ static int lock;
 static uint32_t acquired[MAX_CPUS];
 static uint32_t spent[MAX_CPUS];
 static volatile int backwards;
+static volatile uint32_t rest; /* ECX when VECTOR_COMPUTE was taken */
 static uint32_t seed;
 
 static uint64_t tsc(void)
@@ -68,6 +72,16 @@ static void execute(uint32_t insns)
 	uint32_t n = insns / 2;
 
 	asm volatile("1: dec %0\n\tjnz 1b" : "+r"(n) : : "cc");
+}
+
+/* COMPUTE; returns what it leaves in ECX. */
+static uint32_t compute(uint32_t insns)
+{
+	asm volatile(".byte 0x0f, 0x1f, 0x80, 0x63, 0x6f, 0x6d, 0x70"
+		     : "+c"(insns)
+		     :
+		     : "memory");
+	return insns;
 }
 
 static void outb(uint16_t port, uint8_t value)
@@ -127,10 +141,11 @@ static INTERRUPT void on_interrupt(struct frame *frame)
 	(void)frame;
 }
 
-static void set_gate(int vector)
-{
-	uint32_t handler = (uint32_t)on_interrupt;
+void on_compute(void);
+asm("on_compute:\n\tmovl %ecx, rest\n\tjmp on_interrupt");
 
+static void set_gate(int vector, uint32_t handler)
+{
 	/* an interrupt gate of the code segment, selector 8 */
 	idt[vector] = (uint64_t)((handler & 0xffff0000) | 0x8e00) << 32 |
 		      0x80000 | (handler & 0xffff);
@@ -331,10 +346,110 @@ static void scenario_monotonic(int cpu)
 	}
 }
 
+/*
+ * Every CPU executes COMPUTE, for a single instruction up to 200 quanta:
+ * @compute cpu insns spent left, which is what ECX was afterwards
+ */
+static void scenario_compute(int cpu)
+{
+	static const uint32_t lengths[] = { 1, 1000, 12345, 2000000 };
+	static uint32_t left[MAX_CPUS];
+
+	for (int i = 0; i < 4; i++) {
+		uint64_t start;
+
+		barrier();
+		start = tsc();
+		left[cpu] = compute(lengths[i]);
+		spent[cpu] = tsc() - start;
+		barrier();
+		for (int j = 0; !cpu && j < online; j++) {
+			print("@compute");
+			print_number(j);
+			print_number(lengths[i]);
+			print_number(spent[j]);
+			print_number(left[j]);
+			print("\n");
+		}
+	}
+}
+
+/*
+ * Each CPU in turn arms its timer and executes COMPUTE, while the others do:
+ * @interrupted cpu delay late left spent, of the time from arming to the
+ * handler, how much that was too late, ECX then, and the time to the end.
+ */
+static void scenario_interrupted(int cpu)
+{
+	take_interrupt(false); /* the last of scenario_monotonic() */
+	APIC(LVT_TIMER) = VECTOR_COMPUTE;
+	for (int owner = 0; owner < online; owner++) {
+		for (int i = 0; i < 10; i++) {
+			uint32_t delay = 1000 + i * 7001;
+			uint64_t start;
+
+			barrier();
+			if (cpu != owner) {
+				compute(COMPUTE_INSNS);
+				barrier();
+				continue;
+			}
+			stat.count = stat.sum = 0;
+			start = tsc();
+			stamp = start + delay;
+			APIC(TIMER_COUNT) = delay;
+			asm volatile("sti");
+			compute(COMPUTE_INSNS);
+			asm volatile("cli");
+			spent[cpu] = tsc() - start;
+			barrier();
+			print("@interrupted");
+			print_number(cpu);
+			print_number(delay);
+			print_number(stat.sum);
+			print_number(rest);
+			print_number(spent[cpu]);
+			print("\n");
+		}
+	}
+	barrier();
+	stat.count = stat.sum = 0;
+	APIC(LVT_TIMER) = VECTOR_TIMER;
+}
+
+/*
+ * A task goes from each CPU to the next, and executes COMPUTE there:
+ * @move cpu spent
+ */
+static void scenario_move(int cpu)
+{
+	for (int owner = 0; owner < online; owner++) {
+		barrier();
+		if (cpu == owner) {
+			uint64_t start = tsc();
+
+			asm volatile("movl %0, %%gs:%c1"
+				     :
+				     : "r"(&seed), "i"(TASK)
+				     : "memory");
+			compute(COMPUTE_INSNS);
+			spent[cpu] = tsc() - start;
+		}
+		barrier();
+	}
+	for (int i = 0; !cpu && i < online; i++) {
+		print("@move");
+		print_number(i);
+		print_number(spent[i]);
+		print("\n");
+	}
+}
+
 static void start_others(void)
 {
-	set_gate(VECTOR_IPI);
-	set_gate(VECTOR_TIMER);
+	set_gate(VECTOR_IPI, (uint32_t)on_interrupt);
+	set_gate(VECTOR_TIMER, (uint32_t)on_interrupt);
+	set_gate(VECTOR_COMPUTE, (uint32_t)on_compute);
 	APIC(ICR_LOW) = 0xc4500; /* INIT to all but self */
 	execute(200000);
 	APIC(ICR_LOW) = 0xc46f0; /* start-up, vector 0xf0 */
@@ -353,6 +468,9 @@ static void scenarios(int cpu)
 	scenario_pause(cpu, 100000);
 	scenario_lock(cpu);
 	scenario_monotonic(cpu);
+	scenario_compute(cpu);
+	scenario_interrupted(cpu);
+	scenario_move(cpu);
 }
 
 void run_cpu(int cpu)

@@ -5,8 +5,11 @@ use std::arch::asm;
 /// Instructions of one turn of the loop, its counter and branch included.
 const TURN: u64 = 128;
 
-/// Instructions that `execute` adds to the sled and the loop.
-const FIXED: u64 = 5;
+/// Instructions of `execute` beside the sled and the loop.
+const FIXED: u64 = 11;
+
+/// As many of these, if COMPUTE stands for all but the two after it: of the least that it stands for.
+const STOOD_FOR: u64 = FIXED - 2;
 
 /// The least that `execute` can do.
 pub const MINIMUM: u64 = FIXED;
@@ -14,35 +17,43 @@ pub const MINIMUM: u64 = FIXED;
 /// Executes exactly `instructions` (at least [`MINIMUM`]) between entering and leaving its assembly; the
 /// caller's own few instructions come on top.
 ///
-/// They are no-ops but for the loop's counter: a simulator that counts instructions charges each in full,
-/// yet translates it to next to nothing, so that virtual time is cheap. Memory is not touched: what a
-/// program pays for caches is the machine model's business.
+/// In the laboratory, COMPUTE stands for nearly all of them: an instruction that its clock executes RCX times
+/// (`lab/clock/README.md`). Elsewhere COMPUTE is a no-op that leaves RCX as it was, and a loop executes as many:
+/// no-ops but for its counter. Memory is not touched: what a program pays for caches is the machine model's
+/// business.
 #[inline]
 pub fn execute(instructions: u64) {
-    let rest = instructions.saturating_sub(FIXED);
-    let (turns, odd) = (rest / TURN, rest % TURN);
     // SAFETY: jumps within itself only, touches the named registers and the flags.
     unsafe {
         asm!(
-            "lea {target}, [rip + 3f]", // 1: into the sled, `odd` one-byte instructions before its end
-            "sub {target}, {odd}",      // 2
-            "jmp {target}",             // 3
-            ".rept 127",
+            ".byte 0x0f, 0x1f, 0x80, 0x63, 0x6f, 0x6d, 0x70", // 1: COMPUTE, nop dword ptr [rax + 0x706d6f63]
+            "test rcx, rcx",                                  // 2
+            "jz 5f",                                          // 3
+            "sub rcx, {stood_for}",                           // 4
+            "mov {odd}, rcx",                                 // 5
+            "and {odd}, {turn} - 1",                          // 6
+            "lea {target}, [rip + 3f]",                       // 7: into the sled,
+            "sub {target}, {odd}",                            // 8: `odd` one-byte instructions before its end
+            "shr rcx, {shift}",                               // 9: turns
+            "jmp {target}",                                   // 10
+            ".rept {turn} - 1",
             "nop",
             ".endr",
             "3:",
-            "test {turns}, {turns}", // 4
-            "jz 5f",                 // 5
+            "jz 5f", // 11: if there are no turns
             "4:",
-            ".rept 126",
+            ".rept {turn} - 2",
             "nop",
             ".endr",
-            "dec {turns}",
+            "dec rcx",
             "jnz 4b",
             "5:",
+            stood_for = const STOOD_FOR,
+            turn = const TURN,
+            shift = const TURN.trailing_zeros(),
+            inout("rcx") instructions.saturating_sub(FIXED) + STOOD_FOR => _,
+            odd = out(reg) _,
             target = out(reg) _,
-            odd = in(reg) odd,
-            turns = inout(reg) turns => _,
             options(nomem, nostack),
         );
     }
