@@ -143,7 +143,13 @@ def run(
     boots = [boot for cell in cells for boot in ((cell, cell.twin()) if wanted.trace else (cell,))]
     with Reporter(len(boots)) as reporter:
         runner = Runner(
-            Store(paths.cells()), jobs=jobs, dask_address=dask_address, fresh=fresh, cold=cold, report=reporter.show
+            Store(paths.cells()),
+            jobs=jobs,
+            dask_address=dask_address,
+            fresh=fresh,
+            cold=cold,
+            announce=reporter.announce,
+            report=reporter.show,
         )
         outcome = runner.run(boots)
     folder = out or Path("out") / wanted.name

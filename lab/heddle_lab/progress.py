@@ -41,6 +41,12 @@ class Reporter:
         if self._bar:
             self._bar.stop()
 
+    def announce(self, plan: runner.Plan) -> None:
+        """Say what is to be measured and how long that may take."""
+        cells = f"{plan.missing} cells to measure, {plan.stored} stored; {plan.jobs} guests at a time"
+        length = "no earlier cell tells how long" if plan.expected_s is None else f"about {_duration(plan.expected_s)}"
+        click.echo(f"{cells}: {length}", err=True)
+
     def show(self, now: runner.Progress) -> None:
         """Show that a cell ended."""
         left = f", about {_duration(now.remaining_s)} left" if now.remaining_s is not None else ""

@@ -16,6 +16,7 @@ from distributed import Client, KilledWorker, LocalCluster, as_completed
 from heddle_lab import memory, paths, scratch, vm
 from heddle_lab.cell import Cell
 from heddle_lab.errors import HeddleError
+from heddle_lab.history import History
 from heddle_lab.results import Results
 from heddle_lab.store import Store, StoreError
 from heddle_lab.tomlfile import Model
@@ -33,6 +34,19 @@ _LOCAL = {
 
 _CHANGED = "kernel, QEMU, image or scheduler changed while the run went on (another `make setup`?): run again"
 """what a cell is called by would no longer be what it is"""
+
+
+class Plan(Model):
+    """What a run has to do; given to the caller before the first cell."""
+
+    missing: int
+    """cells to measure"""
+    stored: int
+    """cells that were measured before"""
+    jobs: int
+    """guests at a time"""
+    expected_s: float | None
+    """wall seconds that it takes, if cells cost what those before did; none: there were none"""
 
 
 class Progress(Model):
@@ -80,6 +94,7 @@ class Runner:
         dask_address: str | None = None,
         fresh: bool = False,
         cold: bool = False,
+        announce: Callable[[Plan], None] = lambda _: None,
         report: Callable[[Progress], None] = lambda _: None,
     ) -> None:
         """Set up a runner.
@@ -90,6 +105,7 @@ class Runner:
             dask_address: a running Dask scheduler to use instead, such as `tcp://host:8786`.
             fresh: measure again what the store already has, and insist on the same result.
             cold: boot each guest instead of going on from a snapshot.
+            announce: called before the first cell, unless the store has all.
             report: called whenever a cell ends.
         """
         self._store = store
@@ -97,7 +113,9 @@ class Runner:
         self._dask_address = dask_address
         self._fresh = fresh
         self._cold = cold
+        self._announce = announce
         self._report = report
+        self._history = History(store.folder)
 
     def run(self, cells: list[Cell]) -> Outcome:
         """Measure cells and return their results, in the order of the cells.
@@ -113,6 +131,7 @@ class Runner:
         if missing:
             try:
                 with self._client(missing) as (client, here):
+                    self._announce(self._plan(client, missing, len(results)))
                     for key, result in self._measure(client, here, missing, len(results)):
                         if isinstance(result, Results):
                             results[key] = result
@@ -128,6 +147,12 @@ class Runner:
         ordered = {key: results[key] for key in keyed if key in results and key not in changed}
         return Outcome(results=ordered, failures=failures, interrupted=interrupted)
 
+    def _plan(self, client: Any, missing: dict[str, Cell], stored: int) -> Plan:
+        jobs = max(1, min(len(missing), len(client.scheduler_info()["workers"])))
+        costs = [self._history.expected_s(cell) for cell in missing.values()]
+        known = [cost for cost in costs if cost is not None]
+        return Plan(missing=len(missing), stored=stored, jobs=jobs, expected_s=sum(known) / jobs if known else None)
+
     def _measure(
         self, client: Any, here: _Here | None, missing: dict[str, Cell], already: int
     ) -> Iterator[tuple[str, Results | str]]:
@@ -141,6 +166,8 @@ class Runner:
         for done, future in enumerate(as_completed(futures), start=1):
             key = future.key.removeprefix("heddle-")
             result: Results | str = self._keep(key, _outcome(future))
+            if isinstance(result, Results):
+                self._history.add(missing[key], result.wall_s)
             left = len(missing) - done
             elapsed = time.monotonic() - start
             self._report(
