@@ -150,8 +150,8 @@ class Runner:
     def _plan(self, client: Any, missing: dict[str, Cell], stored: int) -> Plan:
         jobs = max(1, min(len(missing), len(client.scheduler_info()["workers"])))
         costs = [self._history.expected_s(cell) for cell in missing.values()]
-        known = [cost for cost in costs if cost is not None]
-        return Plan(missing=len(missing), stored=stored, jobs=jobs, expected_s=sum(known) / jobs if known else None)
+        expected_s = None if None in costs else sum(filter(None, costs)) / jobs
+        return Plan(missing=len(missing), stored=stored, jobs=jobs, expected_s=expected_s)
 
     def _measure(
         self, client: Any, here: _Here | None, missing: dict[str, Cell], already: int

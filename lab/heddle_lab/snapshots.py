@@ -71,7 +71,7 @@ class Snapshots:
         return instead
 
     def _evict(self, keep: Path) -> None:
-        """Remove the snapshots that were used last, beyond the limit; those in use and `keep` stay."""
+        """Remove what is beyond the limit, the longest unused first; snapshots in use and `keep` stay."""
         found = [path for path in self._folder.iterdir() if path.is_dir()]
         sizes = {path: _disk_bytes(path) for path in found}
         excess = sum(sizes.values()) - self._limit_bytes
