@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, TypeVar
+from typing import IO, NamedTuple, TypeVar
 
 T = TypeVar("T")
 
@@ -72,18 +72,17 @@ class Snapshots:
 
     def _evict(self, keep: Path) -> None:
         """Remove what is beyond the limit, the longest unused first; snapshots in use and `keep` stay."""
-        found = [path for path in self._folder.iterdir() if path.is_dir()]
-        sizes = {path: _disk_bytes(path) for path in found}
-        excess = sum(sizes.values()) - self._limit_bytes
-        for path in sorted(found, key=lambda path: path.stat().st_mtime_ns):
+        uses = dict(filter(None, map(_use, self._folder.iterdir())))
+        excess = sum(use.disk_bytes for use in uses.values()) - self._limit_bytes
+        for path, use in sorted(uses.items(), key=lambda item: item[1]):
             if excess > 0 and path != keep and self._remove(path):
-                excess -= sizes[path]
+                excess -= use.disk_bytes
 
     def _remove(self, path: Path) -> bool:
         """Remove a snapshot unless it is in use; tell whether it is gone."""
         try:
             with self._locked(path.stem, fcntl.LOCK_EX | fcntl.LOCK_NB) as lock:
-                shutil.rmtree(path)
+                shutil.rmtree(path, ignore_errors=True)  # another process may have done so before
                 Path(lock.name).unlink()
         except BlockingIOError:
             return False
@@ -101,5 +100,17 @@ class Snapshots:
                     return
 
 
-def _disk_bytes(folder: Path) -> int:
-    return sum(path.stat().st_blocks * 512 for path in folder.rglob("*") if path.is_file())
+class _Use(NamedTuple):
+    last_ns: int
+    disk_bytes: int
+
+
+def _use(folder: Path) -> tuple[Path, _Use] | None:
+    """Return a snapshot with its use; none if it is none, or if another process removes it right now."""
+    try:
+        if not folder.is_dir():
+            return None
+        size = sum(path.stat().st_blocks * 512 for path in folder.iterdir())
+        return folder, _Use(folder.stat().st_mtime_ns, size)
+    except FileNotFoundError:
+        return None

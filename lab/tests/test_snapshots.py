@@ -97,3 +97,19 @@ def test_of_many_that_ask_at_once_one_makes_it(tmp_path: Path) -> None:
         user.join()
     assert [user.exitcode for user in users] == [0] * 8
     assert made.read_text() == "x"
+
+
+def churn(folder: Path, first: int) -> None:
+    for number in range(50):
+        with Snapshots(folder, limit_bytes=2 * BLOCK).held(f"{(first + number) % 7}", make) as found:
+            assert isinstance(found, Path)
+            assert (found / "state").stat().st_size == BLOCK
+
+
+def test_many_may_make_and_evict_at_once(tmp_path: Path) -> None:
+    users = [multiprocessing.Process(target=churn, args=(tmp_path, first)) for first in range(4)]
+    for user in users:
+        user.start()
+    for user in users:
+        user.join()
+    assert [user.exitcode for user in users] == [0] * 4
