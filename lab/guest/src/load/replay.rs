@@ -174,7 +174,7 @@ impl Model {
             let wanted = clock::now() + quantile(&group.sleeps_ns, random);
             let due = wanted.min(life.end);
             // A wakeup that was there first ends no sleep, but every recorded run ended with one.
-            if chance(group.woken, random) && !wakeups[number].take_given() {
+            if random.chance(group.woken) && !wakeups[number].take_given() {
                 done.timeouts += u64::from(!wakeups[number].wait(due));
             } else {
                 clock::sleep_until(due);
@@ -312,12 +312,7 @@ fn quantile(values: &[u64], random: &mut Random) -> u64 {
 
 /// Draws how often something happens that happens `rate` times on average.
 fn times(rate: f64, random: &mut Random) -> u64 {
-    rate as u64 + u64::from(chance(rate.fract(), random))
-}
-
-fn chance(part: f64, random: &mut Random) -> bool {
-    const STEPS: u64 = 1 << 32;
-    (random.below(STEPS) as f64) < part * STEPS as f64
+    rate as u64 + u64::from(random.chance(rate.fract()))
 }
 
 #[cfg(test)]
