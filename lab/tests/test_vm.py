@@ -25,9 +25,18 @@ def test_panic(boot: Boot) -> None:
 
 
 def test_hang_is_killed(boot: Boot) -> None:
-    results = boot([], wall_timeout_s=2.0)
+    fork = Step(name="forks", argv=["bash", "-c", "while :; do /bin/true; done"])
+    assert boot([]).error is None
+    results = boot([fork], wall_timeout_s=3.0)
     assert results.error is not None
-    assert results.error.startswith("the guest hung before the agent was ready: killed after 2 s of wall time")
+    assert results.error.startswith("the guest hung after 'ready': killed after 3 s of wall time")
+
+
+def test_hang_before_the_first_snapshot_is_killed(boot: Boot) -> None:
+    """A kernel without an init panics, and is told to stay there."""
+    results = boot([], boot_parameters=["rdinit=/none", "init=/none", "panic=0"], wall_timeout_s=4.0)
+    assert results.error is not None
+    assert results.error.startswith("the guest hung before the agent was ready: killed after 4 s of wall time")
 
 
 def test_qemu_that_cannot_start() -> None:

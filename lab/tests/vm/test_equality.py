@@ -4,8 +4,9 @@ import pytest
 
 from heddle_lab import kernels, scheduler, vm
 from heddle_lab.job import Job, Step
-from heddle_lab.machine import load
+from heddle_lab.machine import load as load_machine
 from tests.conftest import KERNELS
+from tests.vm.beside import load
 
 pytestmark = pytest.mark.vm
 
@@ -13,7 +14,7 @@ MACHINES = ["smp-4", "smp-16-2llc", "xeon-8358"]
 
 STEPS = [
     Step(name="crowd", argv=["hackbench", "-g", "2", "-f", "4", "-l", "50"]),
-    Step(name="timers", argv=["heddle-load", "periodic", "--tasks", "8", "--period-us", "900", "--for-ms", "40"]),
+    load("timers", "periodic", "--tasks", 8, "--period-us", 900, "--work-insns", 3_000, "--for-ms", 40),
 ]
 
 
@@ -24,7 +25,7 @@ def test_records_are_equal(kernel: str, machine: str, sched: str) -> None:
     """The second run goes on from a snapshot that the first one made, unless another test has."""
     chosen = scheduler.parse(sched)
     job = Job(seed=3, scheduler=chosen.command(), steps=STEPS)
-    guest = vm.Guest(machine=load(machine), kernel=kernels.find(kernel), job=job, files=chosen.files())
+    guest = vm.Guest(machine=load_machine(machine), kernel=kernels.find(kernel), job=job, files=chosen.files())
     first, again, cold = (vm.run(guest, cold=cold).check() for cold in (False, False, True))
     assert first.records == again.records == cold.records
     assert first.console == again.console == cold.console
