@@ -43,7 +43,7 @@ class Reporter:
 
     def announce(self, plan: runner.Plan) -> None:
         """Say what is to be measured and how long that may take."""
-        cells = f"{plan.missing} cells to measure, {plan.stored} stored; {plan.jobs} guests at a time"
+        cells = f"{plan.missing} cells to measure, {plan.stored} stored; {plan.jobs} at a time"
         length = "no earlier cell tells how long" if plan.expected_s is None else f"about {_duration(plan.expected_s)}"
         click.echo(f"{cells}: {length}", err=True)
 

@@ -85,7 +85,8 @@ def test_what_is_measured_is_not_measured_again(emulator: Emulator) -> None:
 
 
 def test_progress_says_how_far_and_how_long(emulator: Emulator) -> None:
-    lines = emulator.run(3, "--jobs", "1").stderr.splitlines()
+    plan, *lines = emulator.run(3, "--jobs", "1").stderr.splitlines()
+    assert plan == "3 cells to measure, 0 stored; 1 at a time: no earlier cell tells how long"
     assert [line.split()[0] for line in lines] == ["[1/3]", "[2/3]", "[3/3]"]
     assert "about" in lines[0]
     assert "left" not in lines[2]
