@@ -61,7 +61,7 @@ class Monitor:
         self._ask("migrate", uri=f"file:{path}")
         while (status := self._ask("query-migrate"))["status"] != "completed":
             if status["status"] == "failed":
-                raise HeddleError(f"cannot keep a snapshot: {status.get('error-desc')}; --cold runs without one")
+                raise _refusal(status.get("error-desc"))
             time.sleep(_POLL_S)
         self._send("quit")
 
@@ -69,10 +69,10 @@ class Monitor:
         self._send(command, **arguments)
         for message in iter(self._message, None):
             if "error" in message:
-                raise HeddleError(f"cannot keep a snapshot: {message['error']['desc']}; --cold runs without one")
+                raise _refusal(message["error"]["desc"])
             if "return" in message:
                 return message["return"]
-        raise HeddleError("cannot keep a snapshot: QEMU died; --cold runs without one")
+        raise _refusal("QEMU died")
 
     def _send(self, command: str, **arguments: str) -> None:
         with suppress(BrokenPipeError):  # QEMU has ended, which the next message tells
@@ -86,3 +86,7 @@ class Monitor:
             line = ""
         message: dict[str, Any] | None = json.loads(line) if line else None
         return message
+
+
+def _refusal(why: str | None) -> HeddleError:
+    return HeddleError(f"cannot keep a snapshot: {why}; --cold runs without one")

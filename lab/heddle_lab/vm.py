@@ -89,7 +89,7 @@ class Guest(Model):
     boot_parameters: tuple[str, ...] = ()
     """of the kernel, beside those that every guest has; no cell has any"""
     compute: bool = True
-    """whether one instruction stands for a load's loop; no cell executes them, as virtual time is the same"""
+    """whether one instruction stands for a load's loop; both take the same virtual time"""
 
 
 def run(
