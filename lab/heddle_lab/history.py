@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from statistics import median
 
@@ -24,14 +25,11 @@ class History:
                 self._known.setdefault(alike, []).append(wall_s)
 
     def add(self, cell: Cell, wall_s: float) -> None:
-        """Keep what a cell cost, in wall seconds.
-
-        Raises:
-            OSError: the disk is full or not writable.
-        """
-        self._file.parent.mkdir(parents=True, exist_ok=True)
-        with self._file.open("a", encoding="utf-8") as file:
-            file.write(json.dumps([*_traits(cell), wall_s]) + "\n")
+        """Keep what a cell cost, in wall seconds; a full disk loses the line, and no result for its sake."""
+        with suppress(OSError):
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            with self._file.open("a", encoding="utf-8") as file:
+                file.write(json.dumps([*_traits(cell), wall_s]) + "\n")
 
     def expected_s(self, cell: Cell) -> float | None:
         """Return the median wall seconds of the cells that are most like this one; none: none was measured yet."""
