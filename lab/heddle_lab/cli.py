@@ -38,6 +38,7 @@ from heddle_lab import (
     tracing,
     validation,
     vm,
+    windows,
     workload,
 )
 from heddle_lab.cell import Cell
@@ -398,13 +399,16 @@ def validate(jobs: int | None, out: Path) -> int:
     """Measure what the laboratory claims about itself and write the page; exit status 1 if a check disagrees."""
     checks = validation.load()
     planned = validation.cells(checks)
+    varied = windows.plan(experiment.load(checks.windows))
     boots = [cell for seeds in planned.values() for sides in seeds for cell in sides]
+    boots += [cell for one in varied for cell in (one.cell, one.longer)]
     with Reporter(len(boots)) as reporter:
         outcome = Runner(Store(paths.cells()), jobs=jobs, report=reporter.show).run(boots)
     if outcome.interrupted:
         raise click.Abort
     findings = validation.judge(checks, planned, outcome)
-    files.write_text(out, validation.page(findings))
+    invariance = windows.compare(varied, outcome.results)
+    files.write_text(out, validation.page(findings, checks.windows, invariance))
     rows = [(one.check.kind, one.check.name, one.word.value.strip("*"), one.remark) for one in findings]
     _listing(("kind", "check", "verdict", "why not"), rows)
     click.echo(out)

@@ -53,11 +53,6 @@ class Row(Model):
         return f"{self.metric} {_ARROW[self.better]}"
 
     @property
-    def pairs(self) -> str:
-        """How many seeds were compared, for reading."""
-        return f"{self.result.pairs} paired seed{'s' * (self.result.pairs != 1)}"
-
-    @property
     def baseline_median(self) -> str:
         """Median of the baseline, for reading."""
         return units.quantity(statistics.median(self.baseline_values), self.unit)
@@ -88,6 +83,12 @@ class Row(Model):
         )
 
 
+def pairs(rows: list[Row]) -> str:
+    """Return how many seeds were compared, for reading; some rows have fewer, where cells lack a metric."""
+    least, most = (pick(row.result.pairs for row in rows) for pick in (min, max))
+    return f"{least} to {most} paired seeds" if least < most else f"{most} paired seed{'s' * (most != 1)}"
+
+
 def schedulers(cells: list[CellResult]) -> list[Row]:
     """Compare every scheduler with the first one, on the same machine, kernel, point and seeds."""
     names = list(dict.fromkeys(cell.sched for cell in cells))
@@ -97,8 +98,8 @@ def schedulers(cells: list[CellResult]) -> list[Row]:
         return [
             row
             for name in names[1:]
-            for pairs in _paired(of[names[0]], of[name], _place)
-            for row in _rows(pairs, names[0], name)
+            for paired in _paired(of[names[0]], of[name], _place)
+            for row in _rows(paired, names[0], name)
         ]
 
     judged = _judged(rows(_of_variant(cells, "")), cells)
@@ -164,7 +165,7 @@ def runs(before: list[CellResult], after: list[CellResult]) -> list[Row]:
     def rows(variant: str) -> list[Row]:
         left, right = _of_variant(before, variant), _of_variant(after, variant)
         groups = _paired(left, right, lambda cell: (cell.sched, *_place(cell)))
-        return [row for pairs in groups for row in _rows(pairs, "before", "after")]
+        return [row for paired in groups for row in _rows(paired, "before", "after")]
 
     judged = _judged(rows(""), before)
     kept = _robust(judged, {name: rows(name) for name in _variants(before) if name in _variants(after)})
@@ -223,13 +224,13 @@ def _paired(
     return list(groups.values())
 
 
-def _rows(pairs: list[Pair], baseline: str, candidate: str) -> Iterator[Row]:
+def _rows(paired: list[Pair], baseline: str, candidate: str) -> Iterator[Row]:
     """Yield a row for each judged metric of one place; verdicts and short names come later."""
-    first, other = pairs[0]
+    first, other = paired[0]
     scheds = [cell.provenance["sched_option"] for cell in (first, other)]
     for metric, about in first.provenance["metrics"].items():
-        # A seed whose traced twin failed has no value of what is measured there.
-        whole = [(left, right) for left, right in pairs if metric in left.metrics and metric in right.metrics]
+        # A seed has no value of what its traced twin failed to measure, nor of a percentile of too few samples.
+        whole = [(left, right) for left, right in paired if metric in left.metrics and metric in right.metrics]
         if not whole:
             continue
         before = [left.metrics[metric] for left, _ in whole]

@@ -55,6 +55,8 @@ class Section(NamedTuple):
     point: str
     params: dict[str, Any]
     rows: list[tuple[Row, Drawing]]
+    pairs: str
+    """how many seeds were compared"""
     scale: str
     """the effect at the right edge of the drawings"""
     command: str
@@ -138,6 +140,7 @@ def _section(rows: list[Row], distribution: str) -> Section:
         first.point,
         first.params,
         drawn,
+        comparison.pairs(rows),
         units.percent(reach).lstrip("+"),
         first.command(),
         distribution,

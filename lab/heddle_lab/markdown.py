@@ -107,7 +107,7 @@ def _table(rows: list[Row]) -> str:
     first = rows[0]
     headings = [first.baseline if c == "baseline" else first.candidate if c == "candidate" else c for c in _COLUMNS]
     lines = [
-        f"{first.machine}, Linux {first.kernel}, {first.pairs}:",
+        f"{first.machine}, Linux {first.kernel}, {comparison.pairs(rows)}:",
         "",
         _line(headings),
         _line(["---", "---", "--:", "--:", "--:", "--:", "---"]),

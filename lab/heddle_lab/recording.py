@@ -34,6 +34,7 @@ from heddle_lab.measures.timeline import IDLE, Timeline
 _POINTS = 41
 """quantiles that are kept of a distribution"""
 
+_WARM_UP_MS = 200
 _FOR_MS = 500
 """how long a replay lasts in which all tasks live from begin to end"""
 
@@ -270,6 +271,7 @@ def workload(found: Load, name: str, source: str) -> str:
         name=json.dumps(name),
         summary=json.dumps(summary),
         source=json.dumps(source),
+        warm_up_ms=0 if found.brief > _BRIEF else _WARM_UP_MS,
         for_ms=whole_ms if found.brief > _BRIEF else _FOR_MS,
         model=text,
     )
@@ -298,15 +300,25 @@ def _group(group: Group, found: Load) -> dict[str, object]:
 _TEMPLATE = """name = {name}
 summary = {summary}
 source = {source}
+window = "for_ms"
+
+[params.warm_up_ms]
+default = {warm_up_ms}
+minimum = 0
+unit = "ms"
+summary = "how long the load is played before the measurement"
 
 [params.for_ms]
 default = {for_ms}
 unit = "ms"
-summary = "how long the load is played"
+summary = "how long it is played then"
 
 [[steps]]
 name = "replay"
-argv = ["heddle-load", "replay", "--for-ms", "{{{{ for_ms }}}}", "--seed", "{{{{ seed }}}}"]
+argv = [
+  "heddle-load", "replay", "--warm-up-ms", "{{{{ warm_up_ms }}}}", "--for-ms", "{{{{ for_ms }}}}",
+  "--seed", "{{{{ seed }}}}",
+]
 stdin = '''{{% raw %}}{model}{{% endraw %}}'''
 
 [[metrics]]

@@ -66,6 +66,7 @@ def from_cell(cell: Cell, results: Results, traced: Results | None = None) -> Ce
         HeddleError: the output lacks a metric, or the trace lacks events.
     """
     measured = results.step(cell.measured_step)
+    named = {metric.name for metric in cell.workload.metrics}
     own = cell.workload.measure(results, cell.params, cell.machine)
     metrics: dict[str, int | float] = {"elapsed_ns": measured.elapsed_ns}
     if "switches" in measured.counters:
@@ -74,12 +75,14 @@ def from_cell(cell: Cell, results: Results, traced: Results | None = None) -> Ce
         metrics["ipis"] = switches.ipis(measured.counters["interrupts"])
     flags, judged, latencies = [], {}, []
     if traced:
-        metrics |= tracing.measure(traced, cell.job(), cell.measured_step, cell.machine)
+        # One that the workload leaves out of this cell is not the tracepoints' of the same name.
+        seen = tracing.measure(traced, cell.job(), cell.measured_step, cell.machine)
+        metrics |= {name: value for name, value in seen.items() if name not in named}
         metrics[tracing.PERTURBATION] = traced.step(cell.measured_step).elapsed_ns / measured.elapsed_ns - 1
         judged = {
             name: {"unit": about.unit, "better": about.better}
             for name, about in tracing.METRICS.items()
-            if about.judged and name in metrics and name not in own
+            if about.judged and name in metrics
         }
         latencies = tracing.latency_quantiles(traced, cell.measured_step)
         flags.append("--trace")

@@ -42,7 +42,7 @@ def show(rows: list[Row], cells: list[CellResult], console: Console) -> None:
     """
     for group in comparison.by_place(rows):
         first = group[0]
-        console.print(_table(group, f"{first.machine}, Linux {first.kernel}, {first.pairs}"))
+        console.print(_table(group, f"{first.machine}, Linux {first.kernel}, {comparison.pairs(group)}"))
     if summary := means.lines(rows):
         console.print("\n".join([*summary, ""]), highlight=False)
         console.print(means.FOOTNOTE, style="dim", highlight=False)

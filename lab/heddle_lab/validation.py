@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from heddle_lab import kernels, machine, paths, provenance, scheduler, tomlfile, units
+from heddle_lab import kernels, machine, paths, provenance, scheduler, tomlfile, units, windows
 from heddle_lab.cell import Cell
 from heddle_lab.errors import HeddleError
 from heddle_lab.results import Results
@@ -87,6 +87,8 @@ class Check(Model):
 class Checks(Model):
     """The file."""
 
+    windows: str
+    """the experiment whose rows are compared with those at longer windows"""
     defaults: Defaults
     checks: list[Check]
 
@@ -187,8 +189,14 @@ def _value(sides: list[Cell], results: dict[str, Results]) -> float:
     return numbers[0] / numbers[1] if len(numbers) == 2 else numbers[0]
 
 
-def page(findings: list[Finding]) -> str:
-    """Return the page in Markdown."""
+def page(findings: list[Finding], experiment: str, invariance: windows.Invariance) -> str:
+    """Return the page in Markdown.
+
+    Args:
+        findings: what came of the checks.
+        experiment: name of the one whose windows were varied.
+        invariance: what came of it.
+    """
     count = {word: sum(finding.word is word for finding in findings) for word in Word}
     tally = ", ".join(f"{number} {word.value}" for word, number in count.items())
     lines = [
@@ -205,6 +213,11 @@ def page(findings: list[Finding]) -> str:
         "| kind | check | claim | accepted | measured | verdict |",
         "| --- | --- | --- | --- | --: | --- |",
         *(_line(finding) for finding in findings),
+        "",
+        "## Window invariance",
+        "",
+        f"Each row of the experiment [{experiment}](../lab/experiments/{experiment}.toml), measured for longer.",
+        *windows.section(invariance),
         "",
         "## Sources, and why something was not measured",
         "",

@@ -1,11 +1,10 @@
 """Workloads: programs to run in the guest and how their output becomes metrics."""
 
-import itertools
 import json
 import math
 import re
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -18,7 +17,7 @@ from heddle_lab import hashing, paths, tomlfile
 from heddle_lab.errors import HeddleError
 from heddle_lab.job import Step
 from heddle_lab.machine import Machine
-from heddle_lab.measures import packing
+from heddle_lab.measures import latency, packing
 from heddle_lab.results import Results, StepResult
 from heddle_lab.tomlfile import Model
 
@@ -28,6 +27,9 @@ Value = int | float | str
 
 _TIMES = frozenset({"s", "sec", "seconds", "ms", "msec", "us", "µs", "usec", "nsec"})
 """units that a metric may not have, so that all times of a table are of one kind"""
+
+_PERCENTILE = re.compile(r"\.p(\d+)$")
+"""ends the name of a metric that is a percentile: its digits, behind the point of a fraction"""
 
 
 class Parameter(Model):
@@ -73,8 +75,10 @@ class Metric(Model):
     value: str | None = None
     """expression over `elapsed_ns`, the parameters, `cpus` and `best_speeds` (instructions per 100 ns that so many
     tasks can do at once on the best places, from none to `cpus`), and over `matches` if there is a regex, else over
-    the JSON object on stdout: `count * 1e9 / elapsed_ns`, `matches | sum`, `latency_ns.p50`,
-    `histograms | percentile(99)` of objects from bucket to count"""
+    the JSON object on stdout: `count * 1e9 / elapsed_ns`, `matches | sum`, `latency_ns.p50`"""
+    samples: str | None = None
+    """of a percentile, that is a metric called `.p50`, `.p99` and so on: how many samples it is of, an expression over
+    what `value` may use. Where fewer than `latency.BEYOND` of them lie beyond it, the metric is left out"""
     scale: float = 1.0
     """multiplies the number so that it is in `unit`"""
     resolution: Annotated[float, Field(gt=0)] | None = None
@@ -93,15 +97,17 @@ class Metric(Model):
         try:
             if self.regex is not None and re.compile(self.regex).groups != 1:
                 raise ValueError(f"metric '{self.name}': the regex needs one group, the number")
-            for expression in (self.value, self.judged, self.when):
+            for expression in (self.value, self.samples, self.judged, self.when):
                 _TEMPLATES.compile_expression(str(expression or 0))
         except (re.error, jinja2.TemplateError) as error:
             raise ValueError(f"metric '{self.name}': {error}") from error
+        if bool(_PERCENTILE.search(self.name)) != (self.samples is not None):
+            raise ValueError(f"metric '{self.name}': `samples` says of how many a percentile is, and only a percentile")
         return self
 
     def fingerprint(self) -> str:
         """Return the hash of how the number is found: results of two ways to find it are not to be compared."""
-        return hashing.of_data(self.model_dump(exclude={"judged", "resolution"}, exclude_defaults=True))
+        return hashing.of_data(self.model_dump(exclude={"judged", "resolution", "samples"}, exclude_defaults=True))
 
     def about(self) -> dict[str, Any]:
         """Return what a result says of the metric, for comparisons."""
@@ -117,7 +123,7 @@ class Metric(Model):
         return _holds(str(self.judged), params)
 
     def is_there(self, step: StepResult, names: Mapping[str, Any]) -> bool:
-        """Tell whether the step had anything of the kind to measure.
+        """Tell whether the step had anything of the kind to measure, and enough of it for a percentile.
 
         Args:
             step: the finished step.
@@ -127,9 +133,23 @@ class Metric(Model):
             HeddleError: the output lacks what decides it.
         """
         try:
-            return _holds(self.when, _visible(self.when, step, names))
+            there = _holds(self.when, _visible(self.when, step, names))
         except jinja2.UndefinedError as error:
             raise HeddleError(f"metric '{self.name}': when: {error} in the output of step '{step.name}'") from None
+        return there and self._has_samples(step, names)
+
+    def _has_samples(self, step: StepResult, names: Mapping[str, Any]) -> bool:
+        """Tell whether enough samples lie beyond a percentile; of any other metric, one is enough."""
+        match = _PERCENTILE.search(self.name)
+        if match is None or self.samples is None:
+            return True
+        count = self._number(self.samples, step, names)
+        if count is None:
+            raise HeddleError(
+                f"metric '{self.name}': no number at '{self.samples}' in the output of step '{step.name}'"
+            )
+        part = Fraction(int(match[1]), 10 ** len(match[1]))
+        return int(count) - math.ceil(int(count) * part) >= latency.BEYOND
 
     def read(self, step: StepResult, names: Mapping[str, Any]) -> int | float:
         """Return the number; without a source it is the step's virtual time, exact to the ns.
@@ -141,23 +161,26 @@ class Metric(Model):
         Raises:
             HeddleError: the output has no such number.
         """
-        found: Any = step.elapsed_ns
-        known = {**names, "elapsed_ns": step.elapsed_ns}
-        if self.regex is not None:
-            matches = re.findall(self.regex, step.stdout, re.MULTILINE)
-            found = matches[0] if matches else None
-            if matches and self.value is not None:
-                numbers = [float(match) for match in matches]
-                found = _evaluate(self.value, known | {"matches": numbers})
-        elif self.value is not None:
-            found = _evaluate(self.value, _visible(self.value, step, known))
-        try:
-            number = float(found) * self.scale
-        except (TypeError, ValueError):
+        found: float | None = step.elapsed_ns
+        if self.value is not None or self.regex is not None:
+            found = self._number(self.value or "matches[0]", step, names)
+        if found is None:
             raise HeddleError(
                 f"metric '{self.name}': no number at '{self.regex or self.value}' in the output of step '{step.name}'"
-            ) from None
+            )
+        number = found * self.scale
         return int(number) if number.is_integer() else number
+
+    def _number(self, expression: str, step: StepResult, names: Mapping[str, Any]) -> float | None:
+        """Return the value of an expression over what `value` may use; none if the output lacks it."""
+        known = {**names, "elapsed_ns": step.elapsed_ns}
+        try:
+            if self.regex is None:
+                return float(_evaluate(expression, _visible(expression, step, known)))
+            matches = [float(match) for match in re.findall(self.regex, step.stdout, re.MULTILINE)]
+            return float(_evaluate(expression, known | {"matches": matches})) if matches else None
+        except (TypeError, ValueError):
+            return None
 
 
 class Workload(Model):
@@ -174,6 +197,8 @@ class Workload(Model):
     """job steps whose strings are templates over the parameters and `cpus`, `llcs`, `seed`, and `content(PATH)`,
     a file of the host; a step with `when`, an expression over the same names, is left out where that is false"""
     metrics: Annotated[list[Metric], Field(min_length=1)]
+    window: str | None = None
+    """the parameter that says how long is measured, or how much: twice its value is twice the window"""
 
     @model_validator(mode="after")
     def _metrics_have_steps(self) -> "Workload":
@@ -183,11 +208,13 @@ class Workload(Model):
                 raise ValueError(f"metric '{metric.name}' names no step of this workload: '{metric.step}'")
             if unknown := sorted(_needs(str(metric.judged)) - self.params.keys()):
                 raise ValueError(f"metric '{metric.name}': judged: no parameter '{', '.join(unknown)}'")
+        if self.window is not None and isinstance(getattr(self.params.get(self.window), "default", ""), str):
+            raise ValueError(f"window: no parameter '{self.window}' that is a number")
         return self
 
     def fingerprint(self) -> dict[str, Any]:
         """Return what of this workload can change a result: all but what it is called and where it is from."""
-        return self.model_dump(exclude={"name", "summary", "source"})
+        return self.model_dump(exclude={"name", "summary", "source", "window"})
 
     def parameters(self, given: dict[str, Value]) -> dict[str, Value]:
         """Return the values of all parameters: the given ones over the defaults.
@@ -274,29 +301,7 @@ def _content(name: str) -> str:
     raise HeddleError(f"{name}: no such file")
 
 
-def _percentile(histograms: Iterable[dict[str, int]], percent: float) -> int:
-    """Return the smallest bucket such that at least `percent` % of all counts are in it or in smaller ones.
-
-    Args:
-        histograms: bucket, an integer, -> count; of several threads, say.
-        percent: 0..100.
-
-    Raises:
-        ValueError: there are no counts.
-    """
-    counts: Counter[int] = Counter()
-    for histogram in histograms:
-        counts.update({int(bucket): count for bucket, count in histogram.items()})
-    if not counts:
-        raise ValueError("a percentile of no samples")
-    enough = counts.total() * percent / 100
-    buckets = sorted(counts)
-    sums = itertools.accumulate(counts[bucket] for bucket in buckets)
-    return next(bucket for bucket, up_to_it in zip(buckets, sums, strict=True) if up_to_it >= enough)
-
-
 _TEMPLATES = SandboxedEnvironment(undefined=jinja2.StrictUndefined, autoescape=False)
-_TEMPLATES.filters["percentile"] = _percentile
 _TEMPLATES.globals["content"] = _content
 
 

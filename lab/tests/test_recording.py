@@ -89,7 +89,8 @@ def test_the_workload_says_what_was_found(tmp_path: Path) -> None:
     path.write_text(recording.workload(found, "mine", 'a "laptop"'))
     load = workload.load(str(path))
     step = load.job_steps(load.parameters({}), machine.load("smp-4"), seed=7)[0]
-    assert step.argv == ["heddle-load", "replay", "--for-ms", "500", "--seed", "7"]
+    timing = ["--warm-up-ms", "200", "--for-ms", "500"]
+    assert step.argv == ["heddle-load", "replay", *timing, "--seed", "7"]
     assert step.stdin is not None
     ping, pong = json.loads(step.stdin)["groups"]
     assert (ping["name"], ping["tasks"], pong["woken"]) == ("ping", 1, 1.0)
@@ -180,15 +181,15 @@ def short_lived(count: int) -> list[Run]:
     ]
 
 
-def played(found: recording.Load, tmp_path: Path) -> tuple[int, list[dict[str, Any]]]:
-    """Return how long the workload plays, ms, and the groups that it gives to the replay."""
+def played(found: recording.Load, tmp_path: Path) -> tuple[int, int, list[dict[str, Any]]]:
+    """Return how long the workload plays before and while it is measured, ms, and the groups of the replay."""
     path = tmp_path / "w.toml"
     path.write_text(recording.workload(found, "w", ""))
     load = workload.load(str(path))
     step = load.job_steps(load.parameters({}), machine.load("smp-4"), seed=1)[0]
     assert step.argv is not None
     assert step.stdin is not None
-    return int(step.argv[3]), json.loads(step.stdin)["groups"]
+    return int(step.argv[3]), int(step.argv[5]), json.loads(step.stdin)["groups"]
 
 
 def test_tasks_count_for_the_time_that_they_live(tmp_path: Path) -> None:
@@ -198,8 +199,8 @@ def test_tasks_count_for_the_time_that_they_live(tmp_path: Path) -> None:
     assert group.lives[0] == (3000 * MS, 3034 * MS + 200 * US)
     assert found.switches == pytest.approx(6 * 35 / 6.8)
     assert found.utilisation == pytest.approx(6 * 35 * 0.2 / (2 * 6800), rel=1e-3)
-    for_ms, [mine] = played(found, tmp_path)
-    assert for_ms == 6800
+    warm_up_ms, for_ms, [mine] = played(found, tmp_path)
+    assert (warm_up_ms, for_ms) == (0, 6800)
     # Two threads live all six lives.
     assert mine["tasks"] == 2
     assert sorted(mine["lives_ns"]) == [[time for life in group.lives[side::2] for time in life] for side in (0, 1)]
@@ -209,8 +210,8 @@ def test_a_task_that_sleeps_at_the_ends_of_the_trace_lives_through_it(tmp_path: 
     daemon = [(0, at * MS, at * MS + 300 * US, "daemon", 7, "S") for at in range(50, 1000, 100)]
     found = recording.read(trace(daemon, 1000 * MS), "x")
     assert found.groups[0].lives == [(0, found.duration_ns)]
-    for_ms, [mine] = played(found, tmp_path)
-    assert for_ms == 500
+    warm_up_ms, for_ms, [mine] = played(found, tmp_path)
+    assert (warm_up_ms, for_ms) == (200, 500)
     assert "lives_ns" not in mine
 
 
@@ -224,7 +225,7 @@ def test_tasks_that_never_sleep_are_kept(tmp_path: Path) -> None:
     assert busy.runs_ns.tolist() == [pytest.approx(1000 * MS, rel=0.01)]
     assert found.utilisation == pytest.approx((1000 + 10 * 0.3) / 2000, rel=0.01)
     assert found.row(busy)[-1] == "never sleep"
-    _, groups = played(found, tmp_path)
+    *_, groups = played(found, tmp_path)
     assert [group["sleeps_ns"] == [] for group in groups] == [False, True]
 
 

@@ -285,6 +285,35 @@ def slower() -> list[CellResult]:
     ]
 
 
+def without(metric: str, cell: CellResult) -> CellResult:
+    return cell.model_copy(update={"metrics": {name: of for name, of in cell.metrics.items() if name != metric}})
+
+
+def test_what_some_cells_lack_is_compared_where_it_is() -> None:
+    """As percentiles of too few samples: of one point none, of the other some seeds of one scheduler."""
+    run = [
+        without("throughput", cell) if cell.params["load"] == 1.25 or (cell.sched == "b" and cell.seed > 3) else cell
+        for cell in cells(schedulers=("a", "b", "c"))
+    ]
+    rows = comparison.schedulers(run)
+    known = {(row.candidate, row.params["load"]): row.seeds for row in rows if row.metric == "throughput"}
+    assert known == {("b", 0.75): [1, 2, 3], ("c", 0.75): [1, 2, 3, 4, 5]}
+    assert len([row for row in rows if row.metric == "elapsed_ns"]) == 4
+    text = markdown.render(rows, "make it")
+    assert "3 to 5 paired seeds:" in text
+    assert "3 to 5 paired seeds<" in page(run)[0]
+    output = io.StringIO()
+    table.show(rows, run, Console(file=output, width=200))
+    assert "3 to 5 paired seeds" in output.getvalue()
+    single = io.StringIO()
+    table.show_single(
+        [without("throughput", cell) for cell in run if cell.sched == "a"], Console(file=single, width=200)
+    )
+    assert "throughput" not in single.getvalue()
+    lost = [without("throughput", cell) for cell in run]
+    assert {row.metric for row in comparison.runs(run, lost)} == {"elapsed_ns"}
+
+
 def test_one_seed_is_one_pair() -> None:
     run = [cell for cell in cells() if cell.seed == 1]
     assert "Linux 7.3, 1 paired seed:" in markdown.render(comparison.schedulers(run), "make it")

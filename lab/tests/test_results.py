@@ -1,7 +1,11 @@
 """Records become results, and what went wrong becomes one line."""
 
+import json
+from pathlib import Path
+
 import pytest
 
+from heddle_lab import experiment, resultfile, tracing
 from heddle_lab.errors import HeddleError
 from heddle_lab.results import Record, Results
 
@@ -112,3 +116,26 @@ def test_trace_is_parsed_in_order_of_time() -> None:
 def test_lost_events_are_not_passed_over() -> None:
     with pytest.raises(HeddleError, match="step 'other': 4 trace events were lost"):
         make(trace=TRACE).trace()
+
+
+def test_a_percentile_left_out_is_not_the_trace_s_of_the_same_name(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert cache
+    name = "wakeup_latency_ns.p99"
+    (tmp_path / "w.toml").write_text(
+        'name = "w"\nsummary = "s"\nsource = "s"\n[[steps]]\nname = "go"\nargv = ["heddle-load"]\n'
+        f'[[metrics]]\nname = "{name}"\nstep = "go"\nunit = "ns"\nbetter = "lower"\nvalue = "p99"\nsamples = "count"\n'
+    )
+    wanted = experiment.Overrides(workloads=[str(tmp_path / "w.toml")], schedulers=["eevdf"], seeds=1).apply(None)
+    [cell] = wanted.cells()
+    monkeypatch.setattr(tracing, "measure", lambda *_: {name: 5, "wasted_idle": 0.5})
+    monkeypatch.setattr(tracing, "latency_quantiles", lambda *_: [])
+    for count, known in (999, {}), (1000, {name: 7}):
+        said = json.dumps({"count": count, "p99": 7})
+        step = {"event": "step", "name": "go", "virtual_ns": 9, "elapsed_ns": 7, "stdout": said}
+        boot = make(step, {"event": "done", "virtual_ns": 10})
+        found = resultfile.from_cell(cell, boot, boot)
+        assert {key: value for key, value in found.metrics.items() if key == name} == known
+        assert found.metrics["wasted_idle"] == 0.5
+        assert {*found.provenance["metrics"]} == {name, "wasted_idle"}

@@ -35,6 +35,23 @@ def test_workload_makes_a_job_on_every_machine(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", WORKLOADS)
+def test_workload_states_its_warm_up_and_its_window(name: str) -> None:
+    """A time is half a second or more, after a fifth or more; tbench cannot be told a warm-up below a second."""
+    load = workload.load(name)
+    params = load.parameters({})
+    assert load.window is not None
+    assert load.window == "for_ms" or "for_ms" not in params
+    if load.window == "for_ms":
+        assert params["for_ms"] >= 500
+        assert name == "tbench" or params["warm_up_ms"] >= 200
+    value = params[load.window]
+    assert isinstance(value, int | float)
+    longer = load.parameters(params | {load.window: 2 * value})
+    box = machine.load("smp-4")
+    assert load.job_steps(longer, box, seed=1) != load.job_steps(params, box, seed=1)
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
 def test_metrics_are_told_apart_and_used_as_designed(name: str) -> None:
     """`better` and the units decide the verdicts and how numbers are printed."""
     metrics = workload.load(name).metrics

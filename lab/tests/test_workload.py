@@ -110,12 +110,47 @@ def test_metric_by_expression(expression: str, number: float) -> None:
     assert measure(make(metrics=[metric]), output) == {"m": number}
 
 
-@pytest.mark.parametrize(("percent", "bucket"), [(50, 2), (75, 10), (99, 300), (100, 300)])
-def test_metric_by_histograms(percent: int, bucket: int) -> None:
-    value = f"threads | percentile({percent})"
-    metric = {"name": "m", "step": "go", "unit": "ns", "better": "lower", "value": value}
-    output = '{"threads": [{"2": 3, "10": 1}, {"10": 2, "300": 1, "1": 1}, {}]}'
-    assert measure(make(metrics=[metric]), output) == {"m": bucket}
+@pytest.mark.parametrize(
+    ("name", "enough"), [("m_ns.p50", 20), ("m_ns.p90", 100), ("m_ns.p99", 1000), ("m_ns.p999", 10_000)]
+)
+def test_a_percentile_of_too_few_samples_is_left_out(name: str, enough: int) -> None:
+    about = {"name": name, "step": "go", "unit": "ns", "better": "lower", "value": "waits.p", "samples": "waits.count"}
+    load = make(metrics=[about])
+    assert measure(load, f'{{"waits": {{"count": {enough}, "p": 7}}}}') == {name: 7}
+    # The program may leave out what would not be used.
+    assert measure(load, f'{{"waits": {{"count": {enough - 1}}}}}') == {}
+    with pytest.raises(HeddleError, match=r"no number at 'waits\.count' in the output of step 'go'"):
+        measure(load, '{"waits": {"cuont": 5, "p": 7}}')
+
+
+def test_samples_may_be_lines_or_known_before() -> None:
+    about = {
+        "name": "m.p50",
+        "step": "go",
+        "unit": "",
+        "better": "lower",
+        "regex": r"^(\d+)$",
+        "value": "matches | min",
+    }
+    lines = make(metrics=[about | {"samples": "matches | length"}])
+    assert measure(lines, "7\n" * 20) == {"m.p50": 7}
+    assert measure(lines, "7\n" * 19) == {}
+    known = make(metrics=[about | {"samples": "count * cpus"}])
+    assert measure(known, "7\n") == {}
+    assert known.measure(results("7\n"), known.parameters({"count": 5}), BOX) == {"m.p50": 7}
+
+
+@pytest.mark.parametrize("about", [{"name": "m.p50"}, {"name": "m", "samples": "count"}])
+def test_a_percentile_and_nothing_else_says_of_how_many_samples_it_is(about: dict[str, str]) -> None:
+    with pytest.raises(HeddleError, match="`samples` says of how many a percentile is"):
+        make(metrics=[{"step": "go", "unit": "", "better": "lower", "value": "x"} | about])
+
+
+def test_a_window_is_a_parameter_that_is_a_number() -> None:
+    assert make(window="count").window == "count"
+    for name in ("nope", "over"):
+        with pytest.raises(HeddleError, match=f"window: no parameter '{name}' that is a number"):
+            make(window=name)
 
 
 @pytest.mark.parametrize(("number", "gain"), [(1, 100), (8, 100), (9, 60), (16, 60), (17, 26)])
@@ -125,12 +160,6 @@ def test_metric_against_the_best_places(number: int, gain: float) -> None:
     value = f"best_speeds[{number}] - best_speeds[{number - 1}]"
     made = make(metrics=[{"name": "m", "step": "go", "unit": "", "better": "higher", "value": value}])
     assert made.measure(results("{}"), made.parameters({}), box) == {"m": pytest.approx(gain)}
-
-
-def test_no_samples_are_no_percentile() -> None:
-    metric = {"name": "m", "step": "go", "unit": "ns", "better": "lower", "value": "threads | percentile(99)"}
-    with pytest.raises(HeddleError, match="metric 'm': no number"):
-        measure(make(metrics=[metric]), '{"threads": [{}]}')
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,9 @@ from heddle_lab.measures.timeline import Cause, Timeline
 QUANTILES = {"p50": (50, 100), "p90": (90, 100), "p99": (99, 100), "p999": (999, 1000)}
 """name -> rational number, so that ranks are exact"""
 
+BEYOND = 10
+"""how many samples lie beyond a reported percentile at least: of fewer, it would be the luck of those few"""
+
 
 def wakeup_latencies(timeline: Timeline) -> Ints:
     """Return the latency of every wakeup that was followed by a run, ns, in ascending order.
@@ -21,13 +24,10 @@ def wakeup_latencies(timeline: Timeline) -> Ints:
 
 
 def quantiles(ordered: Ints) -> dict[str, int]:
-    """Return the nearest-rank quantiles of samples in ascending order; nothing if there are none.
+    """Return the nearest-rank quantiles of samples in ascending order that have enough samples beyond them.
 
     A quantile q is the smallest sample that is not below a part q of all samples: always a sample, never a blend.
     """
-    if not len(ordered):
-        return {}
-    return {
-        name: int(ordered[-(-len(ordered) * numerator // denominator) - 1])
-        for name, (numerator, denominator) in QUANTILES.items()
-    }
+    count = len(ordered)
+    ranks = {name: -(-count * numerator // denominator) for name, (numerator, denominator) in QUANTILES.items()}
+    return {name: int(ordered[rank - 1]) for name, rank in ranks.items() if count - rank >= BEYOND}

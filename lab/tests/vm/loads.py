@@ -19,7 +19,7 @@ def schbench(name: str, load: float, cpus: int, requests: int = 600, **fields: A
         fields: more of the step.
     """
     argv = ["heddle-load", "schbench", "--load", str(load), "--cpus-online", str(cpus)]
-    argv += ["--request-insns", "200000", "--think-us", "100", "--requests", str(requests)]
+    argv += ["--request-insns", "200000", "--think-us", "100", "--requests", str(requests), "--warm-up-ms", "5"]
     argv += ["--message-threads", str(-(-cpus // CPUS_PER_WAKER))]
     return Step(name=name, argv=argv, **fields)
 

@@ -74,12 +74,17 @@ FOREGROUND = {
 """a stage of the audio takes 10 us and a frame 4 ms at the speed of the machine; timers do not meet one another, since
 which of them share a CPU is chance"""
 
+LENGTH_MS = {"timers": 1_600, "audio": 3_200, "frames": 1_600}
+"""so that what is judged by a 99th percentile is activated a thousand times"""
+
 
 def steps(hogs: Hogs, names: Sequence[str]) -> list[Step]:
     """Tasks of the foreground at once, beside hogs; where those are a group, they are another."""
     group = None if hogs.weight is None else "front"
-    timing = ["--for-ms", 1_600]
-    tasks = [load(name, "periodic", *FOREGROUND[name], *timing, cgroup=group, background=True) for name in names]
+    tasks = [
+        load(name, "periodic", *FOREGROUND[name], "--for-ms", LENGTH_MS[name], cgroup=group, background=True)
+        for name in names
+    ]
     background = hogs.steps()
     return [*background, pause("settle", 60), *tasks, *ends(*tasks), *killed(background[-1])]
 
@@ -130,7 +135,7 @@ MIXED: dict[str, list[Step]] = {
 
 def test_light_tasks_that_sleep_do_not_delay_timers(boot: Boot, tmp_path: Path, record_property: Record) -> None:
     """Kind: light tasks that sleep, pinned ones too, keep heavier wakees from preempting them or light hogs."""
-    timers = load("timers", "periodic", *FOREGROUND["timers"], "--for-ms", 1_600)
+    timers = load("timers", "periodic", *FOREGROUND["timers"], "--for-ms", LENGTH_MS["timers"])
     parts = {
         name: [*background, pause("settle", 60), timers, *killed(*background)] for name, background in MIXED.items()
     }

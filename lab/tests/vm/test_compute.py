@@ -16,7 +16,7 @@ QUANTUM = Clock().quantum_ns
 
 Times = Callable[[dict[str, Any]], list[float]]
 
-REQUESTS = ["--request-insns", 200_000, "--think-us", 100, "--requests", 200, "--warmup", 0]
+REQUESTS = ["--request-insns", 200_000, "--think-us", 100, "--requests", 200, "--warm-up-ms", 0]
 LOADS: dict[str, tuple[list[object], Times]] = {
     "alone": (
         ["contend", "barrier", "--threads", 1, "--count", 1, "--work-insns", 3_456_789],

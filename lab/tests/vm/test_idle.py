@@ -252,7 +252,7 @@ def test_idle_cores_come_before_idle_siblings_and_sched_idle_tasks_give_way(boot
     lowly = spin("lowly", "--threads", str(CPUS), "--policy", "idle", for_ms=10_000, background=True)
     steps = [
         *(spin(name, "--threads", str(CORES // 2), for_ms=50) for name in rounds),
-        *counted("lowly", [], [lowly, schbench("wakees", 0.5, CPUS)]),
+        *counted("lowly", [], [lowly, schbench("wakees", 0.5, CPUS, requests=1000)]),
     ]
     results = boot(steps, machine=MACHINE, sched=HEDDLE).check()
     works = [[hog["iterations"] for hog in json.loads(results.step(name).stdout)["threads"]] for name in rounds]

@@ -39,7 +39,6 @@ def test_switches_of_a_pair_are_found_in_the_functions(kernel: str) -> None:
 def test_what_a_program_computes_is_counted_to_the_instruction(kernel: str) -> None:
     insns = 200_000
     argv = ["schbench", "--load", "0.5", "--cpus-online", "4", "--request-insns", str(insns), "--think-us", "100"]
-    argv += ["--warmup", "0"]
     few, many = (profile.measure(cell_of(kernel, [*argv, "--requests", str(number)])) for number in (200, 600))
     # The program's start is in both; to ask and to wait for a request takes some hundred instructions.
     assert many.total(profile.USER) - few.total(profile.USER) == pytest.approx(400 * insns, rel=0.01)

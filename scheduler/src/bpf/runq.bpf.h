@@ -366,9 +366,25 @@ static __always_inline bool goes_before_lighter(const struct task_struct *p,
 }
 
 /*
+ * The walk of @cpu meets @p: goes it before lighter ones? Global, so that the verifier looks
+ * at it once and not in each turn of the loop.
+ */
+__noinline bool runq_meet(const struct task_struct *p __arg_trusted, u32 cpu,
+			  u64 curr_inv)
+{
+	struct cpu_ctx *c = cpu_ctx(cpu);
+	u64 inv = task_inv(p);
+	bool before = goes_before_lighter(p, c, inv, curr_inv);
+
+	if (inv > c->lightest_met_inv)
+		c->lightest_met_inv = inv;
+	return before;
+}
+
+/*
  * Move the first task in the queue of @cpu, this one, to the CPU that goes before lighter
- * ones. @curr_inv: inverse weight of the task whose slice is over, or 0. Global, so that the
- * verifier looks at it once.
+ * ones. @curr_inv: inverse weight of the task whose slice is over, or 0. Global, as
+ * runq_meet().
  */
 __noinline bool runq_pick_heavier(u32 cpu, u64 curr_inv)
 {
@@ -378,15 +394,11 @@ __noinline bool runq_pick_heavier(u32 cpu, u64 curr_inv)
 	c->looks = 0;
 	c->lightest_met_inv = 0;
 	bpf_for_each(scx_dsq, p, cpu, 0) {
-		u64 inv = task_inv(p);
-
 		if (!may_look(c, HEAVIER_LOOKS))
 			break;
-		if (goes_before_lighter(p, c, inv, curr_inv) &&
+		if (runq_meet(p, cpu, curr_inv) &&
 		    scx_bpf_dsq_move(BPF_FOR_EACH_ITER, p, SCX_DSQ_LOCAL, 0))
 			return true;
-		if (inv > c->lightest_met_inv)
-			c->lightest_met_inv = inv;
 	}
 	return false;
 }

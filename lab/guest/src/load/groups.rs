@@ -50,7 +50,7 @@ pub struct Options {
     spread: f64,
     /// Time before the measurement, ms
     #[arg(long, default_value_t = 50)]
-    warmup_ms: u64,
+    warm_up_ms: u64,
     /// Length of the measurement, ms
     #[arg(long, value_parser = value_parser!(u64).range(1..))]
     for_ms: u64,
@@ -166,7 +166,7 @@ struct Window {
 
 impl Window {
     fn after(start_ns: u64, options: &Options) -> Self {
-        let begin_ns = start_ns + options.warmup_ms * 1_000_000;
+        let begin_ns = start_ns + options.warm_up_ms * 1_000_000;
         Self { begin_ns, end_ns: begin_ns + options.for_ms * 1_000_000 }
     }
 }

@@ -7,17 +7,24 @@ use serde::Serialize;
 #[derive(Default)]
 pub struct Samples(Vec<i64>);
 
+/// How many samples lie beyond a percentile at least: of fewer, it would be the luck of those few.
+const BEYOND: usize = 10;
+
 /// What is reported of a set of samples, ns. A percentile is the smallest sample that at least that share
-/// of all samples does not exceed (nearest rank).
+/// of all samples does not exceed (nearest rank); one with fewer than [`BEYOND`] samples beyond it is left out.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub struct Summary {
     pub count: usize,
     pub min: i64,
     pub mean: i64,
-    pub p50: i64,
-    pub p90: i64,
-    pub p99: i64,
-    pub p999: i64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub p50: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub p90: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub p99: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub p999: Option<i64>,
     pub max: i64,
 }
 
@@ -55,10 +62,10 @@ impl Samples {
     }
 }
 
-/// Nearest rank among sorted samples.
-fn percentile(sorted: &[i64], per_mille: usize) -> i64 {
-    let rank = (sorted.len() * per_mille).div_ceil(1000).max(1);
-    sorted[rank - 1]
+/// Nearest rank among sorted samples; none if too few lie beyond it.
+fn percentile(sorted: &[i64], per_mille: usize) -> Option<i64> {
+    let rank = (sorted.len() * per_mille).div_ceil(1000);
+    (sorted.len() - rank >= BEYOND).then(|| sorted[rank - 1])
 }
 
 #[cfg(test)]
@@ -73,17 +80,30 @@ mod tests {
 
     #[test]
     fn percentiles_are_nearest_ranks() {
-        let expected =
-            Summary { count: 1000, min: 1, mean: 500, p50: 500, p90: 900, p99: 990, p999: 999, max: 1000 };
-        assert_eq!(summary((1..=1000).rev()), Some(expected));
+        let all = summary((1..=10_000).rev()).unwrap();
+        assert_eq!((all.count, all.min, all.mean, all.max), (10_000, 1, 5000, 10_000));
+        assert_eq!((all.p50, all.p90, all.p99, all.p999), (Some(5000), Some(9000), Some(9900), Some(9990)));
     }
 
     #[test]
     fn few_samples_and_zeros_count() {
         assert_eq!(summary([]), None);
-        let one = summary([7]).unwrap();
-        assert_eq!((one.min, one.p50, one.p999, one.max), (7, 7, 7, 7));
         let two = summary([0, 10]).unwrap();
-        assert_eq!((two.p50, two.mean, two.p99), (0, 5, 10));
+        assert_eq!((two.count, two.min, two.mean, two.max), (2, 0, 5, 10));
+    }
+
+    #[test]
+    fn a_percentile_needs_ten_samples_beyond_it() {
+        let known = |count| {
+            let all = summary(0..count).unwrap();
+            [all.p50, all.p90, all.p99, all.p999].map(|percentile| percentile.is_some())
+        };
+        assert_eq!(known(19), [false; 4]);
+        assert_eq!(known(20), [true, false, false, false]);
+        assert_eq!(known(999), [true, true, false, false]);
+        assert_eq!(known(1000), [true, true, true, false]);
+        assert_eq!(known(10_000), [true; 4]);
+        let json = serde_json::to_string(&summary(0..20)).unwrap();
+        assert_eq!(json, r#"{"count":20,"min":0,"mean":9,"p50":9,"max":19}"#);
     }
 }

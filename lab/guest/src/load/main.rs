@@ -11,6 +11,7 @@ mod forks;
 mod futex;
 mod groups;
 mod latency;
+mod memcached;
 mod periodic;
 mod pingpong;
 mod random;
@@ -43,6 +44,7 @@ enum Load {
     Groups(groups::Options),
     Pingpong(pingpong::Options),
     Periodic(periodic::Options),
+    Memcached(memcached::Options),
     Wake(wake::Options),
     Forks(forks::Options),
     Yield(yields::Options),
@@ -74,6 +76,7 @@ fn run(load: &Load) -> Result<Option<Value>> {
         Load::Groups(options) => groups::run(options)?,
         Load::Pingpong(options) => pingpong::run(options)?,
         Load::Periodic(options) => periodic::run(options)?,
+        Load::Memcached(options) => memcached::run(options)?,
         Load::Wake(options) => wake::run(options)?,
         Load::Forks(options) => forks::run(options)?,
         Load::Yield(options) => yields::run(options)?,

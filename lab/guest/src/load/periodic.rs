@@ -64,7 +64,10 @@ pub struct Options {
     /// Decides the jitter
     #[arg(long, env = "HEDDLE_SEED", default_value_t = 1)]
     seed: u64,
-    /// How long, ms of CLOCK_MONOTONIC
+    /// Time before the measurement, ms: activations due within it do not count
+    #[arg(long, default_value_t = 0)]
+    warm_up_ms: u64,
+    /// Length of the measurement, ms of CLOCK_MONOTONIC
     #[arg(long, value_parser = value_parser!(u64).range(1..))]
     for_ms: u64,
 }
@@ -124,7 +127,8 @@ pub fn run(options: &Options) -> Result<Value> {
     let measured = team::run(ends.len(), prepare, |index| {
         let mut ends = ends[index].lock().expect("one thread each");
         let first_ns = begin_ns + (index / stages) as u64 * options.stagger_us * 1000;
-        let task = Task { options, cpus: cpus.as_deref().unwrap_or_default() };
+        let counted_ns = begin_ns + options.warm_up_ms * 1_000_000;
+        let task = Task { options, cpus: cpus.as_deref().unwrap_or_default(), counted_ns };
         if ends.from.is_some() { task.follow(&mut ends) } else { task.lead(&mut ends, first_ns, index) }
     })?;
     Ok(report(measured))
@@ -172,20 +176,25 @@ impl Options {
 struct Task<'a> {
     options: &'a Options,
     cpus: &'a [usize],
+    /// From when on activations that are due count.
+    counted_ns: u64,
 }
 
 impl Task<'_> {
     /// The first of a chain: the timer wakes it.
     fn lead(&self, ends: &mut Ends, first_ns: u64, stream: usize) -> Result<Measured> {
         let mut random = Random::new(self.options.seed, stream);
-        let (period_ns, for_ns) = (self.options.period_us * 1000, self.options.for_ms * 1_000_000);
+        let period_ns = self.options.period_us * 1000;
+        let for_ns = (self.options.warm_up_ms + self.options.for_ms) * 1_000_000;
         let room = 1 + (for_ns / period_ns) as usize;
         let mut measured = Measured::with_room(room);
         for at_ns in (first_ns..first_ns + for_ns).step_by(period_ns as usize) {
             let due_ns = at_ns + random.below(self.options.jitter_us * 1000);
             let sleeps = clock::now() < due_ns;
             clock::sleep_until(due_ns);
-            measured.start(clock::between(due_ns, clock::now()), sleeps);
+            if due_ns >= self.counted_ns {
+                measured.start(clock::between(due_ns, clock::now()), sleeps);
+            }
             self.activate(ends, due_ns, &mut measured)?;
         }
         ends.to = None; // the next one reads the end
@@ -218,9 +227,11 @@ impl Task<'_> {
         if let Some(to) = &mut ends.to {
             return to.write_all(&due_ns.to_ne_bytes()).context("write");
         }
-        let now = clock::now();
-        measured.done.add(clock::between(due_ns, now));
-        measured.missed += u64::from(!self.options.in_time(due_ns, now));
+        if due_ns >= self.counted_ns {
+            let now = clock::now();
+            measured.done.add(clock::between(due_ns, now));
+            measured.missed += u64::from(!self.options.in_time(due_ns, now));
+        }
         Ok(())
     }
 }
@@ -243,7 +254,7 @@ fn report(tasks: Vec<Measured>) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use super::{Options, chain};
+    use super::{Options, chain, run};
     use clap::{Args, Command, FromArgMatches};
 
     fn options(arguments: &[&str]) -> Options {
@@ -266,6 +277,17 @@ mod tests {
         assert!(options(&[]).in_time(5_000, 15_000));
         assert!(!options(&[]).in_time(5_000, 15_001));
         assert!(options(&["--deadline-us", "30"]).in_time(5_000, 35_000));
+    }
+
+    #[test]
+    fn activations_of_the_warm_up_do_not_count() {
+        let timing = ["--period-us=1000", "--warm-up-ms=5", "--for-ms=10", "--stages=2"];
+        let arguments = ["periodic", "--work-insns", "100"];
+        let matches = Options::augment_args(Command::new("periodic"))
+            .try_get_matches_from(arguments.iter().chain(&timing))
+            .unwrap();
+        let report = run(&Options::from_arg_matches(&matches).unwrap()).unwrap();
+        assert_eq!((&report["late_ns"]["count"], &report["done_ns"]["count"]), (&10.into(), &10.into()));
     }
 
     #[test]

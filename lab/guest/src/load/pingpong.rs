@@ -20,7 +20,10 @@ pub struct Options {
     /// How many pairs
     #[arg(long, default_value_t = 1, value_parser = value_parser!(u32).range(1..))]
     pairs: u32,
-    /// Round trips of each pair
+    /// Time before the measurement, ms: round trips within it do not count
+    #[arg(long, default_value_t = 0)]
+    warm_up_ms: u64,
+    /// Round trips of each pair that are measured
     #[arg(long, value_parser = value_parser!(u64).range(1..))]
     count: u64,
     /// Work of each thread in each round trip, instructions
@@ -46,7 +49,18 @@ struct Ends {
     to: PipeWriter,
 }
 
-/// What one thread measured; the one that answers has no round trips.
+impl Ends {
+    /// One round trip.
+    fn go(&mut self, byte: u8) -> Result<()> {
+        self.to.write_all(&[byte])?;
+        Ok(self.from.read_exact(&mut [0])?)
+    }
+}
+
+/// The byte of the last round trip.
+const LAST: u8 = 1;
+
+/// What the thread of a pair measured that begins.
 struct Measured {
     start_ns: u64,
     end_ns: u64,
@@ -78,22 +92,26 @@ pub fn run(options: &Options) -> Result<Value> {
     };
     let measured = team::run(ends.len(), prepare, |index| {
         let mut ends = ends[index].lock().expect("one thread each");
-        if index % 2 == 0 { serve(&mut ends, options) } else { answer(&mut ends, options) }
+        if index % 2 == 0 { serve(&mut ends, options).map(Some) } else { answer(&mut ends, options) }
     })?;
-    Ok(report(options, measured))
+    Ok(report(options, measured.into_iter().flatten().collect()))
 }
 
 /// Sends the byte and waits for it.
 fn serve(ends: &mut Ends, options: &Options) -> Result<Measured> {
-    let (mut byte, mut over, mut over_ns, mut trips) = ([0], 0, 0, Samples::default());
+    let (mut over, mut over_ns, mut trips) = (0, 0, Samples::default());
     if options.over_us.is_some() {
         trips = Samples::with_room(options.count as usize);
     }
+    let warm_ns = clock::now() + options.warm_up_ms * 1_000_000;
+    while options.warm_up_ms > 0 && clock::now() < warm_ns {
+        ends.go(0)?;
+        rest(options);
+    }
     let start_ns = clock::now();
-    for _ in 0..options.count {
+    for trip in 1..=options.count {
         let sent_ns = options.over_us.map_or(0, |_| clock::now());
-        ends.to.write_all(&byte)?;
-        ends.from.read_exact(&mut byte)?;
+        ends.go(if trip == options.count { LAST } else { 0 })?;
         if let Some(us) = options.over_us {
             let trip_ns = clock::between(sent_ns, clock::now());
             trips.add(trip_ns);
@@ -102,24 +120,28 @@ fn serve(ends: &mut Ends, options: &Options) -> Result<Measured> {
                 over_ns += trip_ns;
             }
         }
-        compute(options);
-        if options.idle_us > 0 {
-            clock::sleep_until(clock::now() + options.idle_us * 1000);
-        }
+        rest(options);
     }
     Ok(Measured { start_ns, end_ns: clock::now(), trips, over, over_ns })
 }
 
 /// Sends back what comes.
-fn answer(ends: &mut Ends, options: &Options) -> Result<Measured> {
+fn answer(ends: &mut Ends, options: &Options) -> Result<Option<Measured>> {
     let mut byte = [0];
-    let start_ns = clock::now();
-    for _ in 0..options.count {
+    while byte != [LAST] {
         ends.from.read_exact(&mut byte)?;
         compute(options);
         ends.to.write_all(&byte)?;
     }
-    Ok(Measured { start_ns, end_ns: clock::now(), trips: Samples::default(), over: 0, over_ns: 0 })
+    Ok(None)
+}
+
+/// What the thread that begins does between two round trips.
+fn rest(options: &Options) {
+    compute(options);
+    if options.idle_us > 0 {
+        clock::sleep_until(clock::now() + options.idle_us * 1000);
+    }
 }
 
 fn compute(options: &Options) {
@@ -149,4 +171,19 @@ fn report(options: &Options, threads: Vec<Measured>) -> Value {
         report["over_ns"] = json!(over_ns);
     }
     report
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Options, run};
+    use clap::{Args, Command, FromArgMatches};
+
+    #[test]
+    fn round_trips_of_the_warm_up_do_not_count() {
+        let arguments = ["pingpong", "--pairs=2", "--count=20", "--warm-up-ms=5", "--over-us=1000000"];
+        let matches =
+            Options::augment_args(Command::new("pingpong")).try_get_matches_from(arguments).unwrap();
+        let report = run(&Options::from_arg_matches(&matches).unwrap()).unwrap();
+        assert_eq!((&report["round_trip_ns"]["count"], &report["over"]), (&40.into(), &0.into()));
+    }
 }

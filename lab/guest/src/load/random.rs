@@ -20,6 +20,17 @@ impl Random {
     pub fn around(&mut self, mean: u64) -> u64 {
         mean - mean / 2 + self.below(mean + 1)
     }
+
+    /// Draws whether something happens that happens in a part of all cases.
+    pub fn chance(&mut self, part: f64) -> bool {
+        const STEPS: u64 = 1 << 32;
+        (self.below(STEPS) as f64) < part * STEPS as f64
+    }
+
+    /// Draws the time to the next of events that come by chance, so many apart on average (exponentially).
+    pub fn exponential(&mut self, mean: f64) -> u64 {
+        (-mean * (1.0 - self.0.rand_float()).ln()) as u64
+    }
 }
 
 #[cfg(test)]
@@ -46,5 +57,19 @@ mod tests {
         let mean = draws.iter().sum::<u64>() / 10_000;
         assert!((990..=1010).contains(&mean), "{mean}");
         assert_eq!(Random::new(1, 0).around(0), 0);
+    }
+
+    #[test]
+    fn chance_and_exponential_keep_their_means() {
+        let mut random = Random::new(5, 0);
+        let hits = (0..10_000).filter(|_| random.chance(0.25)).count();
+        assert!((2_400..=2_600).contains(&hits), "{hits}");
+        assert!(!random.chance(0.0) && random.chance(1.0));
+        let draws: Vec<u64> = (0..10_000).map(|_| random.exponential(1e6)).collect();
+        let mean = draws.iter().sum::<u64>() / 10_000;
+        assert!((970_000..=1_030_000).contains(&mean), "{mean}");
+        // Without memory: 1 - 1/e of them come before the mean.
+        let before = draws.iter().filter(|&&draw| draw < 1_000_000).count();
+        assert!((6_200..=6_450).contains(&before), "{before}");
     }
 }

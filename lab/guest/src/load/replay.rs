@@ -18,7 +18,10 @@ use crate::{clock, futex, team, work};
 /// Replay a model of a recorded load, which is read from stdin
 #[derive(Args)]
 pub struct Options {
-    /// How long, ms of `CLOCK_MONOTONIC`
+    /// Time before the measurement, ms: what is done within it does not count
+    #[arg(long, default_value_t = 0)]
+    warm_up_ms: u64,
+    /// Length of the measurement, ms of `CLOCK_MONOTONIC`
     #[arg(long, value_parser = value_parser!(u64).range(1..))]
     for_ms: u64,
     /// Seed of all that is random
@@ -72,6 +75,8 @@ struct Life {
 /// What one task did.
 #[derive(Default)]
 struct Done {
+    /// From when on it counts, `CLOCK_MONOTONIC`.
+    since_ns: u64,
     runs: u64,
     /// Sleeps that another task should have ended, and time did.
     timeouts: u64,
@@ -101,8 +106,9 @@ pub fn run(options: &Options) -> Result<Value> {
         let mut random = Random::new(options.seed, index);
         let (number, thread) = members[index];
         let begin = *begin.get_or_init(clock::now);
-        let mut done = Done::default();
-        for life in model.groups[number].lives(thread, model.length_ns, begin, begin + length_ns) {
+        let since_ns = begin + options.warm_up_ms * 1_000_000;
+        let mut done = Done { since_ns, ..Done::default() };
+        for life in model.groups[number].lives(thread, model.length_ns, begin, since_ns + length_ns) {
             clock::sleep_until(life.start);
             model.play(number, &wakeups, &mut random, &life, &mut done);
         }
@@ -164,7 +170,8 @@ impl Model {
         }
         while clock::now() < life.end {
             pace.run(quantile(&group.runs_insns, random), life.end);
-            done.runs += 1;
+            let counts = u64::from(clock::now() >= done.since_ns);
+            done.runs += counts;
             for (other, &rate) in group.wakes.iter().enumerate() {
                 (0..times(rate, random)).for_each(|_| wakeups[other].give(self.groups[other].tasks));
             }
@@ -174,11 +181,11 @@ impl Model {
             let wanted = clock::now() + quantile(&group.sleeps_ns, random);
             let due = wanted.min(life.end);
             // A wakeup that was there first ends no sleep, but every recorded run ended with one.
-            if chance(group.woken, random) && !wakeups[number].take_given() {
-                done.timeouts += u64::from(!wakeups[number].wait(due));
+            if random.chance(group.woken) && !wakeups[number].take_given() {
+                done.timeouts += counts * u64::from(!wakeups[number].wait(due));
             } else {
                 clock::sleep_until(due);
-                if due == wanted {
+                if due == wanted && due >= done.since_ns {
                     done.late.add(clock::between(due, clock::now()));
                 }
             }
@@ -312,12 +319,7 @@ fn quantile(values: &[u64], random: &mut Random) -> u64 {
 
 /// Draws how often something happens that happens `rate` times on average.
 fn times(rate: f64, random: &mut Random) -> u64 {
-    rate as u64 + u64::from(chance(rate.fract(), random))
-}
-
-fn chance(part: f64, random: &mut Random) -> bool {
-    const STEPS: u64 = 1 << 32;
-    (random.below(STEPS) as f64) < part * STEPS as f64
+    rate as u64 + u64::from(random.chance(rate.fract()))
 }
 
 #[cfg(test)]
@@ -397,6 +399,16 @@ mod tests {
         model.play(0, &[Wakeups::default()], &mut Random::new(1, 0), &life, &mut done);
         assert!(clock::now() >= life.end);
         assert!(done.runs > 10);
+    }
+
+    #[test]
+    fn what_is_done_in_the_warm_up_does_not_count() {
+        let model = model("[0]", "[1000,2000]").unwrap();
+        let begin = clock::now();
+        let life = Life { start: begin, end: begin + 2_000_000, under_way: false };
+        let mut done = Done { since_ns: life.end + 1_000_000_000, ..Done::default() };
+        model.play(0, &[Wakeups::default()], &mut Random::new(1, 0), &life, &mut done);
+        assert_eq!((done.runs, done.timeouts, done.late.summary()), (0, 0, None));
     }
 
     #[test]

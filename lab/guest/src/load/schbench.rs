@@ -7,8 +7,9 @@
 //! - A worker thinks, *then* asks for work and computes when it gets it; schbench's worker is woken, sleeps,
 //!   then computes, so that the measured wakeup is not the one that work waits for.
 //! - The request is a number of instructions that touch no memory, without schbench's per-CPU spin lock.
-//! - A run ends with a number of completed requests, not with a time.
+//! - A run may end with a number of completed requests, not with a time.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::thread;
 
@@ -45,12 +46,15 @@ pub struct Options {
     /// Speed that converts instructions to time for --load and the start offsets
     #[arg(long, default_value_t = 100, value_parser = value_parser!(u64).range(1..))]
     insns_per_100ns: u64,
-    /// Completed requests after which the run ends
-    #[arg(long, value_parser = value_parser!(u64).range(1..))]
-    requests: u64,
-    /// Completed requests that precede the measurement [default: a tenth of the requests]
-    #[arg(long)]
-    warmup: Option<u64>,
+    /// Time before the measurement, ms
+    #[arg(long, default_value_t = 0)]
+    warm_up_ms: u64,
+    /// Length of the measurement, ms
+    #[arg(long, required_unless_present = "requests", value_parser = value_parser!(u64).range(1..))]
+    for_ms: Option<u64>,
+    /// Completed requests after which the measurement ends instead
+    #[arg(long, conflicts_with = "for_ms", value_parser = value_parser!(u64).range(1..))]
+    requests: Option<u64>,
     /// Decides think times and start offsets
     #[arg(long, env = "HEDDLE_SEED", default_value_t = 1)]
     seed: u64,
@@ -116,13 +120,14 @@ const QUIT: u32 = u32::MAX;
 
 struct Model<'a> {
     options: &'a Options,
-    warmup: u64,
     workers: Vec<Worker>,
     groups: Vec<Group>,
-    /// Requests done by all workers, warm-up included.
-    completed: AtomicU64,
-    begin_ns: AtomicU64,
+    /// When the measurement begins: one time for all workers.
+    begin_ns: OnceLock<u64>,
+    /// When it ends; not known before so many requests are completed if their number decides.
     end_ns: AtomicU64,
+    /// Requests completed by all workers since it began.
+    completed: AtomicU64,
 }
 
 /// A worker's half of the conversation; alone on its cache lines, as false sharing is not what is modelled.
@@ -155,47 +160,68 @@ impl<'a> Model<'a> {
     fn new(options: &'a Options, workers: usize, groups: usize) -> Self {
         Self {
             options,
-            warmup: options.warmup.unwrap_or(options.requests / 10),
             workers: (0..workers).map(|_| Worker::default()).collect(),
             groups: (0..groups).map(|_| Group::default()).collect(),
+            begin_ns: OnceLock::new(),
+            end_ns: AtomicU64::new(u64::MAX),
             completed: AtomicU64::new(0),
-            begin_ns: AtomicU64::new(0),
-            end_ns: AtomicU64::new(0),
         }
+    }
+
+    /// When the measurement begins; the first worker that asks starts the run.
+    fn begin(&self) -> u64 {
+        *self.begin_ns.get_or_init(|| {
+            let begin_ns = clock::now() + self.options.warm_up_ms * 1_000_000;
+            let end_ns = self.options.for_ms.map_or(u64::MAX, |ms| begin_ns + ms * 1_000_000);
+            self.end_ns.store(end_ns, Ordering::Relaxed);
+            begin_ns
+        })
+    }
+
+    /// Whether a request that ends now is one of those that count; the last of a number of them ends the run.
+    fn counts(&self, done_ns: u64) -> bool {
+        if done_ns < self.begin() || done_ns >= self.end_ns.load(Ordering::Relaxed) {
+            return false;
+        }
+        let nth = self.completed.fetch_add(1, Ordering::Relaxed) + 1;
+        let most = self.options.requests.unwrap_or(u64::MAX);
+        if nth == most {
+            self.end_ns.store(done_ns, Ordering::Relaxed);
+        }
+        nth <= most
+    }
+
+    /// So many requests a worker hardly completes.
+    fn room(&self) -> usize {
+        let requests = match self.options.requests {
+            Some(requests) => requests / self.workers.len() as u64,
+            None => self.options.for_ms.unwrap_or(0) * 1_000_000 / self.options.cycle_ns(),
+        };
+        2 * requests as usize + 64
     }
 
     /// A worker's life.
     fn work(&self, index: usize) -> Measured {
-        let total = self.warmup + self.options.requests;
-        let expected = usize::try_from(total).unwrap_or(usize::MAX) / self.workers.len();
-        let room = || Samples::with_room(2 * expected + 64);
+        let room = || Samples::with_room(self.room());
         let mut measured = Measured { wakeup: room(), request: room() };
         let mut random = Random::new(self.options.seed, index);
+        self.begin();
         clock::sleep_until(clock::now() + random.below(self.options.cycle_ns()));
-        if self.warmup == 0 {
-            let _ = self.begin_ns.compare_exchange(0, clock::now(), Ordering::Relaxed, Ordering::Relaxed);
-        }
-        while self.completed.load(Ordering::Relaxed) < total {
+        while clock::now() < self.end_ns.load(Ordering::Relaxed) {
             if self.options.think_us > 0 {
                 clock::sleep_until(clock::now() + random.around(self.options.think_us * 1000));
             }
-            let (wakeup_ns, request_ns) = self.request(index);
-            let nth = self.completed.fetch_add(1, Ordering::Relaxed) + 1;
-            if nth > self.warmup && nth <= total {
+            let (wakeup_ns, request_ns, done_ns) = self.request(index);
+            if self.counts(done_ns) {
                 measured.wakeup.add(wakeup_ns);
                 measured.request.add(request_ns);
-            }
-            if nth == self.warmup {
-                self.begin_ns.store(clock::now(), Ordering::Relaxed);
-            } else if nth == total {
-                self.end_ns.store(clock::now(), Ordering::Relaxed);
             }
         }
         measured
     }
 
-    /// One request; returns its wakeup latency and the time from asking for it to its end, ns.
-    fn request(&self, index: usize) -> (i64, i64) {
+    /// One request; returns its wakeup latency, the time from asking for it to its end, and when that was, ns.
+    fn request(&self, index: usize) -> (i64, i64, u64) {
         let worker = &self.workers[index];
         worker.woken.store(0, Ordering::Relaxed);
         let asked_ns = clock::now();
@@ -207,7 +233,7 @@ impl<'a> Model<'a> {
         work::execute(self.options.request_insns);
         let done_ns = clock::now();
         let stamp_ns = worker.stamp_ns.load(Ordering::Relaxed);
-        (clock::between(stamp_ns, woken_ns), clock::between(asked_ns, done_ns))
+        (clock::between(stamp_ns, woken_ns), clock::between(asked_ns, done_ns), done_ns)
     }
 
     /// Puts a worker, or the order to quit, on a message thread's list, and wakes the thread if it sleeps.
@@ -260,15 +286,48 @@ impl<'a> Model<'a> {
             wakeup.append(measured.wakeup);
             request.append(measured.request);
         }
-        let elapsed_ns = self.end_ns.load(Ordering::Relaxed) - self.begin_ns.load(Ordering::Relaxed);
+        let elapsed_ns = self.end_ns.load(Ordering::Relaxed) - self.begin();
+        let requests = self.completed.load(Ordering::Relaxed).min(self.options.requests.unwrap_or(u64::MAX));
         json!({
             "workers": self.workers.len(),
             "message_threads": self.groups.len(),
-            "requests": self.options.requests,
+            "requests": requests,
             "elapsed_ns": elapsed_ns,
-            "throughput": self.options.requests as f64 * 1e9 / elapsed_ns as f64,
+            "throughput": requests as f64 * 1e9 / elapsed_ns as f64,
             "wakeup_latency_ns": wakeup.summary(),
             "request_latency_ns": request.summary(),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Options, run};
+    use clap::{Args, Command, FromArgMatches};
+    use serde_json::Value;
+
+    fn measured(arguments: &[&str]) -> Value {
+        let fixed = ["schbench", "--workers", "3", "--request-insns", "1000", "--think-us", "100"];
+        let matches = Options::augment_args(Command::new("schbench"))
+            .try_get_matches_from(fixed.iter().chain(arguments))
+            .unwrap();
+        run(&Options::from_arg_matches(&matches).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn a_window_is_as_long_as_told() {
+        let report = measured(&["--warm-up-ms", "20", "--for-ms", "30"]);
+        assert_eq!(report["elapsed_ns"], 30_000_000);
+        assert_eq!(report["requests"], report["request_latency_ns"]["count"]);
+        assert_eq!(report["requests"], report["wakeup_latency_ns"]["count"]);
+        // Each of three workers thinks for 50 us or more before a request.
+        assert!((1..=1800).contains(&report["requests"].as_u64().unwrap()), "{report}");
+    }
+
+    #[test]
+    fn so_many_requests_as_told_end_the_run() {
+        let report = measured(&["--warm-up-ms", "5", "--requests", "50"]);
+        assert_eq!((&report["requests"], &report["request_latency_ns"]["count"]), (&50.into(), &50.into()));
+        assert!(report["elapsed_ns"].as_u64().unwrap() > 0);
     }
 }

@@ -49,7 +49,10 @@ pub struct Options {
     /// Decides when threads that take turns begin
     #[arg(long, env = "HEDDLE_SEED", default_value_t = 1)]
     seed: u64,
-    /// How long, ms of CLOCK_MONOTONIC
+    /// Time before the measurement, ms
+    #[arg(long, default_value_t = 0)]
+    warm_up_ms: u64,
+    /// Length of the measurement, ms of CLOCK_MONOTONIC
     #[arg(long, value_parser = value_parser!(u64).range(1..))]
     for_ms: u64,
 }
@@ -68,7 +71,7 @@ struct Hog {
     policy: Policy,
     /// From the common start to its first run; every turn of its own length it runs again.
     first_ns: u64,
-    /// CPU time between the common start and the common end.
+    /// CPU time within the measurement.
     cpu_ns: u64,
     /// Turns of 10,000 instructions.
     iterations: u64,
@@ -78,7 +81,7 @@ struct Hog {
     cpus: BTreeSet<u32>,
     /// The longest time between two iterations of a run, or from its begin to its first.
     longest_gap_ns: u64,
-    /// From the common start to that gap.
+    /// From the begin of the measurement to that gap.
     longest_gap_at_ns: u64,
 }
 
@@ -103,13 +106,11 @@ pub fn run(options: &Options) -> Result<Value> {
     let hogs = team::run(options.threads as usize, prepare, |index| {
         let start = *start.get_or_init(clock::now);
         let first_ns = Random::new(options.seed, index).below(turns.spread_ns);
-        let before = preemptions()?;
+        let begin = start + options.warm_up_ms * MS;
+        turns.runs(start, first_ns, start..begin).for_each(|run| Spun::default().spin(run));
+        let (before, cpu_before) = (preemptions()?, clock::thread_cpu_time());
         let mut spun = Spun::default();
-        let cpu_before = clock::thread_cpu_time();
-        for run in turns.runs(start, first_ns) {
-            clock::sleep_until(run.start);
-            spun.spin(run);
-        }
+        turns.runs(start, first_ns, begin..u64::MAX).for_each(|run| spun.spin(run));
         Ok(Hog {
             nice: nice(index),
             policy: policy(index),
@@ -119,7 +120,7 @@ pub fn run(options: &Options) -> Result<Value> {
             preempted: preemptions()? - before,
             cpus: spun.cpus,
             longest_gap_ns: spun.gap.end - spun.gap.start,
-            longest_gap_at_ns: spun.gap.start.saturating_sub(start),
+            longest_gap_at_ns: spun.gap.start.saturating_sub(begin),
         })
     })?;
     Ok(json!({"length_ns": options.for_ms * MS, "threads": hogs}))
@@ -131,12 +132,13 @@ struct Turns {
     sleep_ns: u64,
     /// Time over which the first runs are spread.
     spread_ns: u64,
+    /// From the common start to the common end.
     length_ns: u64,
 }
 
 impl Turns {
     fn new(options: &Options) -> Self {
-        let length_ns = options.for_ms * MS;
+        let length_ns = (options.warm_up_ms + options.for_ms) * MS;
         match (options.run_ms, options.sleep_ms) {
             (Some(run), Some(sleep)) => {
                 Self { run_ns: run * MS, sleep_ns: sleep * MS, spread_ns: (run + sleep) * MS, length_ns }
@@ -145,11 +147,12 @@ impl Turns {
         }
     }
 
-    /// The runs of a hog, cut off at the common end.
-    fn runs(&self, start: u64, first_ns: u64) -> impl Iterator<Item = Range<u64>> {
+    /// What of the runs of a hog, cut off at the common end, is within a time.
+    fn runs(&self, start: u64, first_ns: u64, within: Range<u64>) -> impl Iterator<Item = Range<u64>> {
         let end = start + self.length_ns;
         let starts = (start + first_ns..end).step_by((self.run_ns + self.sleep_ns) as usize);
-        starts.map(move |at| at..end.min(at + self.run_ns))
+        let runs = starts.map(move |at| at.max(within.start)..end.min(at + self.run_ns).min(within.end));
+        runs.filter(|run| !run.is_empty())
     }
 }
 
@@ -167,7 +170,9 @@ struct Spun {
 }
 
 impl Spun {
+    /// Sleeps until a run begins, and computes until it ends.
     fn spin(&mut self, run: Range<u64>) {
+        clock::sleep_until(run.start);
         let mut last = u32::MAX;
         let mut before = run.start;
         loop {
@@ -210,19 +215,32 @@ fn set_policy(policy: Policy, nice: i32) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::Turns;
+    use std::ops::Range;
+
+    const ALWAYS: Range<u64> = 0..u64::MAX;
 
     #[test]
     fn turns_follow_each_other_to_the_common_end() {
         let turns = Turns { run_ns: 3, sleep_ns: 4, spread_ns: 7, length_ns: 16 };
-        let runs: Vec<_> = turns.runs(100, 5).collect();
+        let runs: Vec<_> = turns.runs(100, 5, ALWAYS).collect();
         assert_eq!(runs, [105..108, 112..115]);
-        assert_eq!(turns.runs(100, 0).last(), Some(114..116));
+        assert_eq!(turns.runs(100, 0, ALWAYS).last(), Some(114..116));
     }
 
     #[test]
     fn who_never_sleeps_runs_from_start_to_end() {
         let turns = Turns { run_ns: 16, sleep_ns: 0, spread_ns: 0, length_ns: 16 };
-        let mut runs = turns.runs(100, 0);
+        let mut runs = turns.runs(100, 0, ALWAYS);
         assert_eq!((runs.next(), runs.next()), (Some(100..116), None));
+    }
+
+    #[test]
+    fn a_run_is_cut_where_the_warm_up_ends() {
+        let turns = Turns { run_ns: 3, sleep_ns: 4, spread_ns: 7, length_ns: 16 };
+        for (begin, before, after) in [(106, 105..106, 106..108), (108, 105..108, 112..115)] {
+            assert_eq!(turns.runs(100, 5, 100..begin).collect::<Vec<_>>(), [before]);
+            assert_eq!(turns.runs(100, 5, begin..u64::MAX).next(), Some(after));
+        }
+        assert_eq!(turns.runs(100, 5, 100..100).next(), None);
     }
 }
