@@ -168,10 +168,9 @@ APART = ["--wake-sync-us", "0"]
 """no waker hands its CPU over"""
 
 
-def pairs(name: str, number: int, options: list[str]) -> list[Step]:
-    """Return steps that count what `number` pairs do under scx_heddle with options."""
-    argv = ["heddle-load", "pingpong", "--pairs", str(number), "--count", str(TRIPS)]
-    return counted(name, options, [Step(name=name, argv=argv)])
+def pairs(name: str, number: int) -> Step:
+    """Return a step in which the two of each of `number` pairs wake each other."""
+    return Step(name=name, argv=["heddle-load", "pingpong", "--pairs", str(number), "--count", str(TRIPS)])
 
 
 def throughput(results: Results, name: str) -> float:
@@ -182,7 +181,7 @@ def throughput(results: Results, name: str) -> float:
 def test_a_brief_waker_hands_over_its_cpu_once_no_core_idles(boot: Boot) -> None:
     """Each pair runs one at a time: with one for each CPU no core idles for long, with two nearly all do."""
     kinds = {"full": (CPUS, []), "off": (CPUS, APART), "empty": (2, [])}
-    steps = [step for kind, (number, options) in kinds.items() for step in pairs(kind, number, options)]
+    steps = [step for kind, (number, options) in kinds.items() for step in counted(kind, options, [pairs(kind, number)])]
     results = boot(steps, machine=MACHINE, sched=HEDDLE).check()
     handed_over = {
         kind: counters(results, kind)["handed_over"] / (2 * number * TRIPS) for kind, (number, _) in kinds.items()
@@ -195,19 +194,17 @@ def test_a_brief_waker_hands_over_its_cpu_once_no_core_idles(boot: Boot) -> None
 
 def test_where_cpus_differ_pairs_stay_together_unless_most_cores_idle(boot: Boot) -> None:
     """Twelve pairs on sixteen cores would chase each other over all of them; two pairs have two fast cores each."""
-    kinds, rounds = {"many": (12, []), "off": (12, APART), "few": (2, [])}, range(3)
+    kinds, turns = {"many": (12, []), "off": (12, APART), "few": (2, [])}, 3
     steps = [
         step
-        for turn in rounds
         for kind, (number, options) in kinds.items()
-        for step in pairs(f"{kind} {turn}", number, options)
+        for step in counted(kind, options, [pairs(f"{kind} {turn}", number) for turn in range(turns)])
     ]
     results = boot(steps, machine=HYBRID, sched=HEDDLE).check()
-    for turn in rounds:
-        assert counters(results, f"many {turn}")["handed_over"] > 12 * TRIPS
-        assert counters(results, f"few {turn}")["handed_over"] < 0.02 * 2 * 2 * TRIPS
-    # Which pairs get the fast cores is chance, and a round has 0.05 more or less of it.
-    many, off = (fmean(throughput(results, f"{kind} {turn}") for turn in rounds) for kind in ("many", "off"))
+    assert counters(results, "many")["handed_over"] > turns * 12 * TRIPS
+    assert counters(results, "few")["handed_over"] < 0.02 * turns * 2 * 2 * TRIPS
+    # Which pairs get the fast cores is chance, and a turn has 0.05 more or less of it.
+    many, off = (fmean(throughput(results, f"{kind} {turn}") for turn in range(turns)) for kind in ("many", "off"))
     assert many > 1.05 * off, (many, off)
 
 

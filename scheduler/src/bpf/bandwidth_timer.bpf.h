@@ -219,6 +219,7 @@ static __always_inline s32 bandwidth_init(void)
 	u32 cpu, nr_cpus = scx_bpf_nr_cpu_ids();
 	s32 err;
 
+	stop_find_entries();
 	bpf_for(cpu, 0, nr_cpus) {
 		err = scx_bpf_create_dsq(PARK_DSQ + cpu,
 					 __COMPAT_scx_bpf_cpu_node(cpu));

@@ -29,17 +29,48 @@ extern unsigned long cpu_current_top_of_stack __ksym __weak;
 /* After so many looks in short succession, a millisecond passes from one to the next. */
 #define STOP_LOOKS 16
 
-/* Entries of the interrupts by which a CPU is asked to schedule (x86). */
-extern const void asm_sysvec_reschedule_ipi __ksym __weak;
-extern const void asm_sysvec_apic_timer_interrupt __ksym __weak;
-extern const void asm_sysvec_irq_work __ksym __weak;
+/* Interrupts by which a CPU is asked to schedule: asm/irq_vectors.h. */
+static const u8 schedule_vectors[] = { 0xec /* timer */, 0xf6 /* irq_work */,
+				       0xfd /* reschedule */ };
+
+/* The kernel's code for each, or 0 where it is not known. */
+u64 schedule_entries[sizeof(schedule_vectors)];
 
 /* Such an entry is a dozen instructions. */
 #define ENTRY_BYTES 128
 
-static __always_inline bool is_within(u64 address, const void *entry)
+/*
+ * ops.init: find the entries in the kernel's table of interrupts, which is mapped at the same
+ * address on all of x86-64 (asm/cpu_entry_area.h). By name they would be found in
+ * /proc/kallsyms alone, and to read that takes as long as half of a load.
+ */
+static __always_inline void stop_find_entries(void)
 {
-	return entry && address - (u64)entry < ENTRY_BYTES;
+#if defined(__TARGET_ARCH_x86)
+	const struct gate_struct *table = (void *)0xfffffe0000000000ULL;
+	struct gate_struct gate;
+	u32 i;
+
+	for (i = 0; i < sizeof(schedule_vectors); i++) {
+		if (bpf_probe_read_kernel(&gate, sizeof(gate),
+					  &table[schedule_vectors[i]]))
+			continue;
+		schedule_entries[i] = (u64)gate.offset_high << 32 |
+				      (u64)gate.offset_middle << 16 |
+				      gate.offset_low;
+	}
+#endif
+}
+
+static __always_inline bool is_schedule_entry(u64 address)
+{
+	u32 i;
+
+	for (i = 0; i < sizeof(schedule_entries) / sizeof(u64); i++)
+		if (schedule_entries[i] &&
+		    address - schedule_entries[i] < ENTRY_BYTES)
+			return true;
+	return false;
 }
 
 /* Has @p, the current task, come into the kernel by an interrupt that asks to schedule? */
@@ -60,9 +91,7 @@ static __always_inline bool came_by_interrupt(const struct task_struct *p)
 			      (void *)(*top -
 				       bpf_core_type_size(struct pt_regs) -
 				       sizeof(entered)));
-	return is_within(entered, &asm_sysvec_reschedule_ipi) ||
-	       is_within(entered, &asm_sysvec_apic_timer_interrupt) ||
-	       is_within(entered, &asm_sysvec_irq_work);
+	return is_schedule_entry(entered);
 }
 
 /* Did this CPU's interrupt, a tick, come while it was in user mode? */
