@@ -5,11 +5,12 @@ import platform
 from pathlib import Path
 
 from clock import guests
-from heddle_lab import experiment, kernels, paths, scheduler, tomlfile, vm
+from heddle_lab import experiment, kernels, paths, resultfile, scheduler, tomlfile, vm
 from heddle_lab import machine as machines
+from heddle_lab.cell import Cell
 from heddle_lab.errors import HeddleError
 from heddle_lab.experiment import DEFAULT_KERNEL, Overrides
-from heddle_lab.job import Job
+from heddle_lab.job import Job, Step
 from heddle_lab.machine import Caches, Clock, Machine, Topology
 
 REPORT = Path(__file__).with_name("RATES.md")
@@ -30,6 +31,11 @@ PAIRS = 3
 """runs without and with the model, in turn; the median pair counts"""
 SMOKE = "smoke"
 """the experiment whose first cell under scx_heddle each shipped machine runs"""
+LARGE = "xeon-4s-192"
+"""the machine whose CPUs all compute, by one instruction and by loops"""
+HOGS_MS = 1000
+SUITE = "suite"
+"""the published experiment whose cells are added up"""
 SPIN_INSNS = 3_000_000_000
 """of all CPUs together, long enough for the boot before it to be a small part"""
 MEMORY_MIB = 2048
@@ -62,10 +68,23 @@ is the median of {pairs} pairs, one run after the other, with the least and the 
 """
 
 MACHINES_HEAD = """
-The shipped machines, from power-on to power-off: `{point}` of the experiment {name}, Linux {kernel}, under scx_heddle:
+The wall time of cells on the shipped machines, Linux {kernel}, under scx_heddle, booted (`--cold`) and from a snapshot.
+The first two columns are of a cell without any step, and so bound the time to the first instruction of a job. The
+others are of `{point}` of the experiment {name}.
 
-| machine | CPUs | host CPU | wall |
-|---------|-----:|---------:|-----:|
+| machine | CPUs | start and end, booted | from a snapshot | cell, booted | from a snapshot |
+|---------|-----:|----------------------:|----------------:|-------------:|----------------:|
+"""
+
+HOGS_HEAD = """
+`heddle-load spin` on all CPUs of {name} for {for_ms} ms of virtual time, less what a cell without any step takes:
+
+| loads compute | host CPU |
+|---------------|---------:|
+"""
+
+SUITE_TEXT = """
+[The published {name}](../../docs/results/{name}/table.md) took {hours:.1f} host hours: {cells} cells on {machines}.
 """
 
 
@@ -77,7 +96,7 @@ def main() -> None:
         rate = _rate(topology, Clock(), boot)
         bare = Machine(name="bench", summary="", source="", memory_mib=MEMORY_MIB, topology=topology)
         nothing = Job(seed=1, timeout_ns=JOB_TIMEOUT_NS, scheduler=None, steps=[])
-        cpu_s, wall_s = _guest(vm.Guest(machine=bare, kernel=kernels.find(guests.KERNEL), job=nothing))
+        cpu_s, wall_s = _guest(vm.Guest(machine=bare, kernel=kernels.find(guests.KERNEL), job=nothing), cold=True)
         text += (
             f"| {topology.cpus} | {rate / 1e6:.0f} | {boot.cpu_s:.1f} s | {boot.insns / 1e9:.2f} billion "
             f"| {cpu_s:.1f} s | {wall_s:.1f} s |\n"
@@ -88,7 +107,7 @@ def main() -> None:
         clock = Clock(quantum_ns=quantum_ns)
         boot = guests.linux("idle,1", topology, clock)
         text += f"| {quantum_ns / 1000:g} µs | {_rate(topology, clock, boot) / 1e6:.0f} |\n"
-    REPORT.write_text(text + _model() + _machines(), encoding="utf-8")
+    REPORT.write_text(text + _model() + _machines() + _hogs() + _suite(), encoding="utf-8")
 
 
 def _model() -> str:
@@ -125,14 +144,47 @@ def _share(pair: tuple[float, float]) -> float:
 
 
 def _machines() -> str:
-    """Return the table of what a smoke cell takes on each shipped machine."""
+    """Return the table of what a cell takes on each shipped machine, booted and from a snapshot."""
     rows = []
     for box in sorted(map(machines.load, tomlfile.names(paths.MACHINES)), key=lambda box: (box.cpus, box.name)):
-        overrides = Overrides(machines=[box.name], kernels=[DEFAULT_KERNEL], schedulers=[scheduler.HEDDLE])
-        cell = overrides.apply(experiment.load(SMOKE)).cells()[0]
-        cpu_s, wall_s = _guest(cell.guest())
-        rows.append(f"| {box.name} | {box.cpus} | {cpu_s:.1f} s | {wall_s:.1f} s |\n")
+        cell = _cell(box.name)
+        nothing = _without_steps(cell.guest())
+        _guest(nothing)  # makes the snapshots
+        walls = [_guest(guest, cold=cold)[1] for guest in (nothing, cell.guest()) for cold in (True, False)]
+        rows.append(f"| {box.name} | {box.cpus} | {' | '.join(f'{wall_s:.1f} s' for wall_s in walls)} |\n")
     return MACHINES_HEAD.format(point=cell.point, name=SMOKE, kernel=DEFAULT_KERNEL) + "".join(rows)
+
+
+def _hogs() -> str:
+    """Return the table of what computing takes on the largest machine, by one instruction and by loops."""
+    guest = _without_steps(_cell(LARGE).guest())
+    argv = ["heddle-load", "spin", "--threads", str(guest.machine.cpus), "--for-ms", str(HOGS_MS)]
+    job = guest.job.model_copy(update={"steps": [Step(name="hogs", argv=argv)]})
+    text = HOGS_HEAD.format(name=LARGE, for_ms=HOGS_MS)
+    for how, compute in (("by loops", False), ("by one instruction", True)):
+        empty = guest.model_copy(update={"compute": compute})
+        _guest(empty)  # makes the snapshots
+        costs = [_guest(one)[0] for one in (empty, empty.model_copy(update={"job": job}))]
+        text += f"| {how} | {costs[1] - costs[0]:.1f} s |\n"
+    return text
+
+
+def _suite() -> str:
+    """Return what the published suite cost, as its cells say."""
+    cells = resultfile.read(paths.REPOSITORY / "docs" / "results" / SUITE)
+    boxes = ", ".join(dict.fromkeys(cell.machine for cell in cells))
+    hours = sum(cell.metrics["wall_s"] for cell in cells) / 3600
+    return SUITE_TEXT.format(name=SUITE, hours=hours, cells=len(cells), machines=boxes)
+
+
+def _cell(machine: str) -> Cell:
+    """Return the smoke cell on a machine."""
+    overrides = Overrides(machines=[machine], kernels=[DEFAULT_KERNEL], schedulers=[scheduler.HEDDLE])
+    return overrides.apply(experiment.load(SMOKE)).cells()[0]
+
+
+def _without_steps(guest: vm.Guest) -> vm.Guest:
+    return guest.model_copy(update={"job": guest.job.model_copy(update={"steps": []})})
 
 
 def _rate(topology: Topology, clock: Clock, boot: guests.Run) -> float:
@@ -142,14 +194,18 @@ def _rate(topology: Topology, clock: Clock, boot: guests.Run) -> float:
     return (spin.insns - boot.insns) / (spin.cpu_s - boot.cpu_s)
 
 
-def _guest(guest: vm.Guest) -> tuple[float, float]:
-    """Return host CPU time and wall time of a guest, from power-on to power-off.
+def _guest(guest: vm.Guest, *, cold: bool = False) -> tuple[float, float]:
+    """Return host CPU time and wall time of a guest, until it powers off.
+
+    Args:
+        guest: what runs.
+        cold: from power-on, not from a snapshot, which is made if there is none.
 
     Raises:
         HeddleError: names the machine and what failed in the guest.
     """
     before = os.times()
-    results = vm.run(guest)
+    results = vm.run(guest, cold=cold)
     after = os.times()
     if results.error:
         raise HeddleError(f"{guest.machine.name}: {results.error}")

@@ -2,11 +2,15 @@
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from heddle_lab.machine import Clock
+from heddle_lab import kernels, machine, vm
+from heddle_lab.experiment import DEFAULT_KERNEL
+from heddle_lab.job import Job
+from heddle_lab.machine import Clock, Machine
 from tests.conftest import Boot, Record
 from tests.vm.beside import load
 
@@ -17,9 +21,10 @@ QUANTUM = Clock().quantum_ns
 Times = Callable[[dict[str, Any]], list[float]]
 
 REQUESTS = ["--request-insns", 200_000, "--think-us", 100, "--requests", 200, "--warm-up-ms", 0]
+ALONE_INSNS = 3_456_789
 LOADS: dict[str, tuple[list[object], Times]] = {
     "alone": (
-        ["contend", "barrier", "--threads", 1, "--count", 1, "--work-insns", 3_456_789],
+        ["contend", "barrier", "--threads", 1, "--count", 1, "--work-insns", ALONE_INSNS],
         lambda report: [report["elapsed_ns"]],
     ),
     "woken by a timer": (
@@ -53,3 +58,19 @@ def test_loads_take_the_same_time_to_a_quantum(boot: Boot, record_property: Reco
         ours, loops = (times_of(json.loads(run.step(name).stdout)) for run in (one, many))
         record_property(f"{name} on {boot.kernel}, and by loops, ns", (ours, loops))
         assert ours == pytest.approx(loops, abs=QUANTUM), name
+
+
+def test_the_clock_counts_what_a_load_computes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without COMPUTE the loads above would execute loops both times, and agree."""
+    counters = tmp_path / "counters"
+    arguments_of = Machine.qemu_arguments
+
+    def counting(self: Machine, *args: Any, **options: Any) -> list[str]:
+        *others, icount = arguments_of(self, *args, **options)
+        return [*others, f"{icount},counters={counters}"]
+
+    monkeypatch.setattr(Machine, "qemu_arguments", counting)
+    alone = Job(seed=1, timeout_ns=1_000_000_000, scheduler=None, steps=[load("alone", *LOADS["alone"][0])])
+    vm.run(vm.Guest(machine=machine.load("smp-4"), kernel=kernels.find(DEFAULT_KERNEL), job=alone), cold=True).check()
+    computed = sum(cpu["computed"] for cpu in json.loads(counters.read_text())["cpus"])
+    assert computed == pytest.approx(ALONE_INSNS, rel=0.001)

@@ -181,7 +181,9 @@ def throughput(results: Results, name: str) -> float:
 def test_a_brief_waker_hands_over_its_cpu_once_no_core_idles(boot: Boot) -> None:
     """Each pair runs one at a time: with one for each CPU no core idles for long, with two nearly all do."""
     kinds = {"full": (CPUS, []), "off": (CPUS, APART), "empty": (2, [])}
-    steps = [step for kind, (number, options) in kinds.items() for step in counted(kind, options, [pairs(kind, number)])]
+    steps = []
+    for kind, (number, options) in kinds.items():
+        steps += counted(kind, options, [pairs(kind, number)])
     results = boot(steps, machine=MACHINE, sched=HEDDLE).check()
     handed_over = {
         kind: counters(results, kind)["handed_over"] / (2 * number * TRIPS) for kind, (number, _) in kinds.items()
@@ -195,11 +197,9 @@ def test_a_brief_waker_hands_over_its_cpu_once_no_core_idles(boot: Boot) -> None
 def test_where_cpus_differ_pairs_stay_together_unless_most_cores_idle(boot: Boot) -> None:
     """Twelve pairs on sixteen cores would chase each other over all of them; two pairs have two fast cores each."""
     kinds, turns = {"many": (12, []), "off": (12, APART), "few": (2, [])}, 3
-    steps = [
-        step
-        for kind, (number, options) in kinds.items()
-        for step in counted(kind, options, [pairs(f"{kind} {turn}", number) for turn in range(turns)])
-    ]
+    steps = []
+    for kind, (number, options) in kinds.items():
+        steps += counted(kind, options, [pairs(f"{kind} {turn}", number) for turn in range(turns)])
     results = boot(steps, machine=HYBRID, sched=HEDDLE).check()
     assert counters(results, "many")["handed_over"] > turns * 12 * TRIPS
     assert counters(results, "few")["handed_over"] < 0.02 * turns * 2 * 2 * TRIPS
