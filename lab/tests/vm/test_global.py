@@ -128,9 +128,10 @@ def test_the_idle_policy_comes_last_but_comes(boot: Boot, one_cpu: str) -> None:
 def test_hogs_share_the_cpus_that_they_may_use(boot: Boot, cpus: str) -> None:
     """All of them, and a set of them: one more hog than CPUs. What a hog had is not accounted for, hence the margin."""
     number = int(cpus[2]) - int(cpus[0]) + 1
-    hogs = spin("hogs", "--threads", str(number + 1), "--cpus", cpus, for_ms=2000)
+    for_ms = 6000
+    hogs = spin("hogs", "--threads", str(number + 1), "--cpus", cpus, for_ms=for_ms)
     for got in cpu_ns(boot([hogs], sched=GLOBAL).check(), "hogs"):
-        assert got == pytest.approx(2000 * MS * number / (number + 1), rel=0.1)
+        assert got == pytest.approx(for_ms * MS * number / (number + 1), rel=0.1)
 
 
 def test_every_mask_is_kept(boot: Boot) -> None:

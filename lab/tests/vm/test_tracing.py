@@ -46,10 +46,11 @@ def test_a_pair_on_one_cpu(kernel: str, sched: str) -> None:
 
 
 def test_hogs_that_may_not_run_elsewhere_waste_no_cpu_and_free_ones_that_do_are_even(kernel: str) -> None:
-    pinned = measured(kernel, ["spin", "--threads", "2", "--cpus", "1", "--for-ms", "40"])[0].metrics
+    pinned = measured(kernel, ["spin", "--threads", "2", "--cpus", "1", "--for-ms", "200"])[0].metrics
     assert pinned["wasted_idle"] < 0.01
-    # The ideal, which knows no affinity, has done each hog's 20 ms after 20 ms; the one CPU has done 10 by then.
-    assert pinned["max_lag_ns"] == pytest.approx(10_000_000, rel=0.1)
+    # The ideal, which knows no affinity, has done each hog's 100 ms after 100 ms; the one CPU has done 50 by then, but
+    # for what a turn is off.
+    assert pinned["max_lag_ns"] == pytest.approx(50_000_000, rel=0.1)
     free = measured(kernel, ["spin", "--threads", "4", "--for-ms", "40"])[0].metrics
     assert free["share_error"] < 0.02
     assert free["max_lag_ns"] < 5_000_000
