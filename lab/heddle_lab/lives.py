@@ -11,7 +11,7 @@ _LONG = 0.1
 """part of the trace: a task has too few longer runs or sleeps for a distribution, they are played when they happened"""
 
 _EDGE = 0.01
-"""part of the trace at its begin and its end that a life may lack and yet count as going through"""
+"""part of the trace at its begin and its end that a life may lack and yet count as going through, unless it is brief"""
 
 
 @dataclass(frozen=True)
@@ -101,11 +101,11 @@ class _Task:
         found = []
         for first, beyond in zip(firsts, beyonds, strict=True):
             begin, end = int(self.begins[first]), int(self.ends[beyond - 1])
-            if first == 0 and (begin <= _EDGE * duration or (begin <= unseen and not seen_born)):
+            # One that is brief would do in all of the edge what it does in that time.
+            edge = min(_EDGE * duration, _LONG * (end - begin))
+            if first == 0 and (begin <= edge or (begin <= unseen and not seen_born)):
                 begin = 0
-            if beyond == len(self.ends) and (
-                duration - end <= _EDGE * duration or (duration - end <= unseen and not seen_dead)
-            ):
+            if beyond == len(self.ends) and (duration - end <= edge or (duration - end <= unseen and not seen_dead)):
                 end = duration
             found.append(Life(pid, self.spent[first:beyond], self.slept[first : beyond - 1], begin, end))
         return found
