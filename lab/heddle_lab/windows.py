@@ -35,6 +35,12 @@ class Compared(Model):
     longer: Row
 
     @property
+    def overlaps(self) -> bool:
+        """Whether an effect of one size could be behind both: their intervals overlap."""
+        before, after = self.row.result, self.longer.result
+        return before.low <= after.high and after.low <= before.high
+
+    @property
     def agrees(self) -> bool:
         """Whether the longer window shows an effect of the same sign, within the interval of the shorter one."""
         before, after = self.row.result, self.longer.result
@@ -46,7 +52,7 @@ class Invariance(Model):
 
     rows: list[Compared]
     lost: int
-    """cells that one of the two windows has no result of"""
+    """cells without a result at one of the windows"""
 
 
 def plan(wanted: Experiment) -> list[Planned]:
@@ -99,9 +105,11 @@ def section(found: Invariance) -> list[str]:
     apart = [one for one in found.rows if not one.agrees]
     lost = f" {found.lost} cells were not measured at both windows." if found.lost else ""
     agreeing = len(found.rows) - len(apart)
+    beyond = sum(not one.overlaps for one in apart)
     lines = [
         f"Of {len(found.rows)} rows, {agreeing} show an effect at {FACTOR} times their window that has the same sign",
-        f"and lies within the interval at their window; {len(apart)} do not.{lost}",
+        f"and lies within the interval at their window; {len(apart)} do not. By luck alone it may lie just outside of",
+        f"an interval of few seeds: of those {len(apart)}, {beyond} have intervals that do not overlap.{lost}",
     ]
     if apart:
         lines += [

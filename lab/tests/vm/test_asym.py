@@ -250,8 +250,10 @@ def test_who_is_refused_a_move_is_not_left_behind(boot: Boot) -> None:
     assert events["asym_refused"] > 0
     assert events["asym_better_idle_ns"] < 0.02 * for_ms * MS  # no better CPU that they may use
     # On 7.3 the kernel's CPU time lacks a part of a tick for each refusal; the work does not.
-    done = [thread["iterations"] for thread in json.loads(results.step("pair").stdout)["threads"]]
+    threads = json.loads(results.step("pair").stdout)["threads"]
+    done, ran = ([thread[what] for thread in threads] for what in ("iterations", "cpu_ns"))
     assert min(done) > 0.98 * max(done)
+    assert min(ran) > 0.95 * for_ms * MS
 
 
 def test_the_best_cores_may_go_and_come_back(boot: Boot) -> None:
