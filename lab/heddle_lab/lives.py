@@ -11,7 +11,10 @@ _LONG = 0.1
 """part of the trace: a task has too few longer runs or sleeps for a distribution, they are played when they happened"""
 
 _EDGE = 0.01
-"""part of the trace at its begin and its end that a life may lack and yet count as going through, unless it is brief"""
+"""part of the trace at its begin and its end that a life may lack and yet count as going through"""
+
+_STRETCH = 0.1
+"""part of its own length by which a life may be made longer for that: a brief one would do many times what it did"""
 
 
 @dataclass(frozen=True)
@@ -101,8 +104,7 @@ class _Task:
         found = []
         for first, beyond in zip(firsts, beyonds, strict=True):
             begin, end = int(self.begins[first]), int(self.ends[beyond - 1])
-            # One that is brief would do in all of the edge what it does in that time.
-            edge = min(_EDGE * duration, _LONG * (end - begin))
+            edge = min(_EDGE * duration, _STRETCH * (end - begin))
             if first == 0 and (begin <= edge or (begin <= unseen and not seen_born)):
                 begin = 0
             if beyond == len(self.ends) and (duration - end <= edge or (duration - end <= unseen and not seen_dead)):

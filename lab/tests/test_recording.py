@@ -215,8 +215,8 @@ def test_a_task_that_sleeps_at_the_ends_of_the_trace_lives_through_it(tmp_path: 
     assert "lives_ns" not in mine
 
 
-def test_a_brief_task_near_the_end_of_a_trace_does_not_live_up_to_it() -> None:
-    """It wakes up every 20 us, for a tenth of a millisecond: in all of the edge it would for 5 ms."""
+def test_a_brief_life_near_the_begin_of_a_trace_is_not_stretched_to_it() -> None:
+    """Five wakeups in a tenth of a millisecond: stretched over 5 ms, they would be hundreds."""
     busy = [(0, 5 * MS + at * 20 * US, 5 * MS + (at * 20 + 5) * US, "brief", 7, "S") for at in range(5)]
     hog = [(1, at * MS, (at + 4) * MS, "hog", 8, "R+") for at in range(0, 996, 4)]
     found = recording.read(trace([*busy, *hog], 1000 * MS), "x")
