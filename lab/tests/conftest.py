@@ -11,7 +11,7 @@ import pytest
 from hypothesis import settings
 
 from heddle_lab import cpio, kernels, scheduler, vm
-from heddle_lab.job import Job, Step
+from heddle_lab.job import Job, SchedulerCommand, Step
 from heddle_lab.machine import load as load_machine
 from heddle_lab.results import Results
 
@@ -63,6 +63,17 @@ class Boot(Protocol):
     ) -> Results: ...
 
 
+WATCHDOG_MS = 10_000
+"""a third of the scheduler's own; a task of a test that waits for so long is a fault"""
+
+
+def _watched(command: SchedulerCommand | None) -> SchedulerCommand | None:
+    """Have sched_ext's watchdog wait for WATCHDOG_MS only."""
+    if command is None:
+        return None
+    return command.model_copy(update={"argv": ["env", f"SCX_TIMEOUT_MS={WATCHDOG_MS}", *command.argv]})
+
+
 class _Boot:
     def __init__(self, kernel: str) -> None:
         self.kernel = kernel
@@ -83,7 +94,7 @@ class _Boot:
     ) -> Results:
         started = scheduler.parse(sched)
         started.check(tuple(layers))
-        job = Job(seed=seed, timeout_ns=timeout_ns, scheduler=started.command(), steps=list(steps))
+        job = Job(seed=seed, timeout_ns=timeout_ns, scheduler=_watched(started.command()), steps=list(steps))
         guest = vm.Guest(
             machine=load_machine(machine),
             kernel=kernels.find(self.kernel),

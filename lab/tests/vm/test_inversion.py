@@ -154,7 +154,7 @@ LONG_CALL = "while :; do dd if=/dev/urandom of=/dev/null bs=128M count=1 status=
 def test_a_long_system_call_of_another_does_not_starve_a_stopped_task(
     boot: Boot, tmp_path: Path, record_property: Record
 ) -> None:
-    """Kind: what runs on in the kernel uses up all that its group gets; the watchdog waits for the others for 10 s."""
+    """Kind: what runs on in the kernel uses up all that its group gets; no other of it waits for 10 s."""
     hogs = load("hogs", "spin", "--threads", 2, "--for-ms", 20_000, cgroup="pod", background=True)
     long = Step(name="long", argv=["bash", "-c", LONG_CALL], cgroup="pod", background=True)
     end = limit("max").model_copy(update={"name": "limit lifted"})

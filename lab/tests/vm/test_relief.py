@@ -13,7 +13,7 @@ from tests.vm.test_core import HEDDLE, MS, STATE, cpu_ns, read, sleep, spin, wri
 from tests.vm.test_failure import shell
 
 FOR_MS = 14_000
-"""well beyond the 10 s after which sched_ext throws a scheduler out"""
+"""well beyond the 10 s for which the tests' watchdog waits"""
 
 CROWDS = {"hogs": ["--threads", "40"], "heavy hogs": ["--threads", "5", "--nice", "-20"]}
 """by runs of a tick, 4 ms, a SCHED_IDLE task beside them is entitled to one in 55 s, and in ten minutes"""
@@ -143,7 +143,7 @@ echo $threads $least_ns
 
 
 def test_thousands_on_one_cpu_have_a_turn_each(boot: Boot, tmp_path: Path, record_property: Record) -> None:
-    """Of slices that end at a tick of 4 ms, 10 s have 2,500."""
+    """Of slices that end at a tick of 4 ms, the 10 s of the tests' watchdog have 2,500."""
     limit = {"timeout_ns": 200_000 * MS}
     begin = ["--run-ms", "20000", "--sleep-ms", "1"]
     results = boot(

@@ -392,7 +392,7 @@ static __always_inline void release_one(struct bpf_iter_scx_dsq *it,
 /*
  * May @p, which is parked, run again? After as long as a group pays for its debts at most it
  * may for a moment in any case: others of its group, deep in the kernel, may use up all that
- * the group gets, and the watchdog of sched_ext waits for no task longer than 10 s.
+ * the group gets, and no task is to wait for 10 s.
  */
 static __always_inline bool may_go_on(const struct task_struct *p)
 {

@@ -3,9 +3,9 @@
  * Crowds: short slices where very many wait.
  *
  * The kernel ends a slice at a tick, of which ten seconds have 2,500 where HZ is 250.
- * sched_ext throws a scheduler out under which a task waits for longer than that,
- * and any user may have 2,500 tasks compute on one CPU. So where more than CROWD
- * wait, a timer ends the slices.
+ * No task is to wait for longer than that (relief.bpf.h), and any user may have
+ * 2,500 tasks compute on one CPU. So where more than CROWD wait, a timer ends the
+ * slices.
  */
 #pragma once
 

@@ -357,5 +357,5 @@ SCX_OPS_DEFINE(heddle_ops,
 	       .dump_task	= (void *)heddle_dump_task,
 	       .init		= (void *)heddle_init,
 	       .exit		= (void *)heddle_exit,
-	       .timeout_ms	= 10000,
+	       .timeout_ms	= 30000,
 	       .name		= "heddle");

@@ -5,9 +5,10 @@
  * Virtual time promises each task its turn, but not when: the lighter it is, and
  * the more and heavier those that wait with it, the later. A SCHED_IDLE task that
  * is pinned beside 20 hogs is entitled to a slice in half a minute. sched_ext
- * throws a scheduler out under which a task waits for ops.timeout_ms, which is
- * 10 s. So a task that waits since before the last RELIEF_NS gets a slice out of
- * turn, and owes no more than that one.
+ * throws a scheduler out under which a task waits for ops.timeout_ms. That is
+ * 30 s, the most it may be, since other classes may keep a CPU for long; by this
+ * scheduler alone no task waits for 10 s. So a task that waits since before the
+ * last RELIEF_NS gets a slice out of turn, and owes no more than that one.
  *
  * A task that was put aside within an RCU reader makes every grace period wait.
  * After 21 s the kernel reports a stall, for which it throws the scheduler out as

@@ -366,7 +366,7 @@ static __always_inline bool goes_before_lighter(const struct task_struct *p,
 }
 
 /*
- * The walk of @cpu meets @p: goes it before lighter ones? Global, so that the verifier looks
+ * The walk of @cpu meets @p: does it go before lighter ones? Global, so that the verifier looks
  * at it once and not in each turn of the loop.
  */
 __noinline bool runq_meet(const struct task_struct *p __arg_trusted, u32 cpu,

@@ -30,11 +30,13 @@ extern unsigned long cpu_current_top_of_stack __ksym __weak;
 #define STOP_LOOKS 16
 
 /* Interrupts by which a CPU is asked to schedule: asm/irq_vectors.h. */
-static const u8 schedule_vectors[] = { 0xec /* timer */, 0xf6 /* irq_work */,
-				       0xfd /* reschedule */ };
+#define SCHEDULE_VECTORS 3
+static const u8 schedule_vectors[SCHEDULE_VECTORS] = { 0xec /* timer */,
+						       0xf6 /* irq_work */,
+						       0xfd /* reschedule */ };
 
 /* The kernel's code for each, or 0 where it is not known. */
-u64 schedule_entries[sizeof(schedule_vectors)];
+u64 schedule_entries[SCHEDULE_VECTORS];
 
 /* Such an entry is a dozen instructions. */
 #define ENTRY_BYTES 128
@@ -51,7 +53,7 @@ static __always_inline void stop_find_entries(void)
 	struct gate_struct gate;
 	u32 i;
 
-	for (i = 0; i < sizeof(schedule_vectors); i++) {
+	for (i = 0; i < SCHEDULE_VECTORS; i++) {
 		if (bpf_probe_read_kernel(&gate, sizeof(gate),
 					  &table[schedule_vectors[i]]))
 			continue;
@@ -66,7 +68,7 @@ static __always_inline bool is_schedule_entry(u64 address)
 {
 	u32 i;
 
-	for (i = 0; i < sizeof(schedule_entries) / sizeof(u64); i++)
+	for (i = 0; i < SCHEDULE_VECTORS; i++)
 		if (schedule_entries[i] &&
 		    address - schedule_entries[i] < ENTRY_BYTES)
 			return true;

@@ -131,7 +131,7 @@ struct Schedule {
 impl Schedule {
     fn new(options: &Options, rate: u64, index: usize, start_ns: u64) -> Self {
         let mean_ns = f64::from(options.threads) * 1e9 / rate as f64;
-        // A stream of its own: when requests are due does not hang on what they are.
+        // A stream of its own: when requests are due does not depend on what they are.
         let random = Random::new(options.seed, index + options.threads as usize);
         let mut schedule = Self { random, mean_ns, next_ns: start_ns };
         schedule.advance();
@@ -145,7 +145,7 @@ impl Schedule {
 
 struct Connection {
     stream: TcpStream,
-    /// When the request was due that it waits for the answer to.
+    /// When the request was due whose answer it awaits.
     due_ns: Option<u64>,
     answer: Vec<u8>,
 }
@@ -165,6 +165,8 @@ struct Client<'a> {
     random: Random,
     schedule: Option<Schedule>,
     connections: Vec<Connection>,
+    /// Where the search for a free one begins.
+    next: usize,
     begin_ns: u64,
     end_ns: u64,
     measured: Measured,
@@ -181,6 +183,7 @@ impl<'a> Client<'a> {
             random: Random::new(options.seed, index),
             schedule: options.rate.map(|rate| Schedule::new(options, rate, index, start_ns)),
             connections: streams.into_iter().map(open).collect(),
+            next: 0,
             begin_ns,
             end_ns: begin_ns + options.for_ms * 1_000_000,
             measured: Measured { latency: room, answers: 0, misses: 0 },
@@ -211,21 +214,27 @@ impl<'a> Client<'a> {
         (due_ns < self.end_ns).then_some(due_ns)
     }
 
-    /// The first connection that waits for no answer.
+    /// The first connection after the one used last that waits for no answer: the server deals its threads out to
+    /// connections in turn, and all have the same load.
     fn free(&self) -> Option<usize> {
-        self.connections.iter().position(|connection| connection.due_ns.is_none())
+        let count = self.connections.len();
+        (self.next..self.next + count)
+            .map(|place| place % count)
+            .find(|&index| self.connections[index].due_ns.is_none())
     }
 
     fn send(&mut self, index: usize, due_ns: u64) -> Result<()> {
         let key = self.random.below(self.options.keys);
         let gets = self.random.chance(self.options.gets);
         let request = if gets { self.options.get(key) } else { self.options.set(key, "") };
+        self.next = index + 1;
         let connection = &mut self.connections[index];
         connection.due_ns = Some(due_ns);
         connection.stream.write_all(&request).context("send")
     }
 
-    /// Sleeps until answers come or, if a connection is free, a request is due; returns who has something to read.
+    /// Sleeps until answers come or, if a connection is free, a request is due; returns the connections that have
+    /// something to read.
     fn wait(&self) -> Result<Vec<usize>> {
         let left = |due_ns: u64| Duration::from_nanos(due_ns.saturating_sub(clock::now()));
         let timeout = self.free().and_then(|_| self.next_due()).map(|due_ns| TimeSpec::from(left(due_ns)));

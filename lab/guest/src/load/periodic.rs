@@ -127,7 +127,7 @@ pub fn run(options: &Options) -> Result<Value> {
     let measured = team::run(ends.len(), prepare, |index| {
         let mut ends = ends[index].lock().expect("one thread each");
         let first_ns = begin_ns + (index / stages) as u64 * options.stagger_us * 1000;
-        let counted_ns = begin_ns + options.warm_up_ms * 1_000_000;
+        let counted_ns = first_ns + options.warm_up_ms * 1_000_000;
         let task = Task { options, cpus: cpus.as_deref().unwrap_or_default(), counted_ns };
         if ends.from.is_some() { task.follow(&mut ends) } else { task.lead(&mut ends, first_ns, index) }
     })?;

@@ -60,7 +60,7 @@ impl Ends {
 /// The byte of the last round trip.
 const LAST: u8 = 1;
 
-/// What the thread of a pair measured that begins.
+/// What the first thread of a pair measured.
 struct Measured {
     start_ns: u64,
     end_ns: u64,
@@ -104,7 +104,7 @@ fn serve(ends: &mut Ends, options: &Options) -> Result<Measured> {
         trips = Samples::with_room(options.count as usize);
     }
     let warm_ns = clock::now() + options.warm_up_ms * 1_000_000;
-    while options.warm_up_ms > 0 && clock::now() < warm_ns {
+    while clock::now() < warm_ns {
         ends.go(0)?;
         rest(options);
     }
@@ -136,7 +136,7 @@ fn answer(ends: &mut Ends, options: &Options) -> Result<Option<Measured>> {
     Ok(None)
 }
 
-/// What the thread that begins does between two round trips.
+/// What the first thread of a pair does between two round trips.
 fn rest(options: &Options) {
     compute(options);
     if options.idle_us > 0 {

@@ -16,7 +16,7 @@
 
 /*
  * A group pays for no more than it gains in this time, ns, and no parked task waits for
- * longer. sched_ext throws a scheduler out when a task waits for 10 s: a hundred CPUs
+ * longer. No task is to wait for 10 s (relief.bpf.h): a hundred CPUs
  * that overdraw a millisecond's quota may not cost a group more than half of that.
  */
 #define BANDWIDTH_DEBT_NS 4000000000ULL

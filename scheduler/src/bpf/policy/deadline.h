@@ -28,7 +28,7 @@
 #define SLICE_SPENT_NS 100000ULL
 
 /*
- * sched_ext throws out a scheduler under which a task waits for 10 s. So even
+ * No task is to wait for 10 s (relief.bpf.h). So even
  * the idle policy, which BFS leaves without any CPU time beside others, is due at
  * some time, and no slice so long that a nice task would be due after it.
  */

@@ -45,7 +45,7 @@
 
 /*
  * The least share of a CPU that a task has while it is runnable is 1 in
- * LIGHTEST_SHARE. sched_ext throws a scheduler out when a task waits for 10 s,
+ * LIGHTEST_SHARE. No task is to wait for 10 s (relief.bpf.h),
  * and a run lasts until a tick at least, which is 4 ms: a task that is entitled
  * to less than this would wait too long.
  */

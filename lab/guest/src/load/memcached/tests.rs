@@ -106,6 +106,25 @@ fn gets_and_sets_are_answered_on_all_connections() {
 }
 
 #[test]
+fn requests_go_round_the_connections() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let stored: Arc<Mutex<Vec<Values>>> = Arc::default();
+    let theirs = stored.clone();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let values = Values::default();
+            theirs.lock().unwrap().push(values.clone());
+            thread::spawn(move || serve(stream.unwrap(), Fault::None, &values));
+        }
+    });
+    run(&options(&address, &["--connections", "4", "--gets", "0", "--rate", "400"])).unwrap();
+    // The first connection is the one that fills the server.
+    let keys: Vec<_> = stored.lock().unwrap().iter().map(|values| values.lock().unwrap().len()).collect();
+    assert!(keys.len() == 5 && !keys.contains(&0), "{keys:?}");
+}
+
+#[test]
 fn a_warm_up_does_not_count() {
     let slow = Fault::Slow(Duration::from_millis(40));
     let report = measured(slow, &["--warm-up-ms", "100"]);
