@@ -261,7 +261,7 @@ def test_groups_without_a_slot_count_to_their_parent(boot: Boot, tmp_path: Path,
 DEPTHS = (0, 1, 3, 5, 8)
 ROUNDS = 3
 """the median is taken: a worker of the kernel may run in one of them"""
-LOADS = 2
+LOADS = 3
 """the least is taken: what the kernel has to do beside a scheduler from when it is loaded on only adds"""
 ROUND_TRIPS = 1000
 QUIET_MS = 500
