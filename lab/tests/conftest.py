@@ -29,6 +29,17 @@ Files = Mapping[str, tuple[int, bytes]]
 NO_FILES: Files = {}
 
 
+WATCHDOG_MS = 10_000
+"""a third of the scheduler's own; a task of a test that waits for so long is a fault"""
+
+
+def _watched(command: SchedulerCommand | None, watchdog_ms: int) -> SchedulerCommand | None:
+    """Return a scheduler's command with a watchdog that waits for so long."""
+    if command is None:
+        return None
+    return command.model_copy(update={"argv": ["env", f"SCX_TIMEOUT_MS={watchdog_ms}", *command.argv]})
+
+
 class Boot(Protocol):
     """Boots a guest on the kernel under test and returns what it reported, errors included.
 
@@ -41,6 +52,7 @@ class Boot(Protocol):
         files: more files for the guest: path -> (mode, content).
         boot_parameters: of the kernel, beside those that every guest has.
         compute: whether one instruction stands for a load's loop.
+        watchdog_ms: how long a task may wait before sched_ext throws the scheduler out.
         timeout_ns: of the whole job, virtual time.
         wall_timeout_s: the guest is killed after it.
     """
@@ -58,20 +70,10 @@ class Boot(Protocol):
         files: Files = NO_FILES,
         boot_parameters: Sequence[str] = (),
         compute: bool = True,
+        watchdog_ms: int = WATCHDOG_MS,
         timeout_ns: int = 180_000_000_000,
         wall_timeout_s: float = vm.WALL_TIMEOUT_S,
     ) -> Results: ...
-
-
-WATCHDOG_MS = 10_000
-"""a third of the scheduler's own; a task of a test that waits for so long is a fault"""
-
-
-def _watched(command: SchedulerCommand | None) -> SchedulerCommand | None:
-    """Have sched_ext's watchdog wait for WATCHDOG_MS only."""
-    if command is None:
-        return None
-    return command.model_copy(update={"argv": ["env", f"SCX_TIMEOUT_MS={WATCHDOG_MS}", *command.argv]})
 
 
 class _Boot:
@@ -89,12 +91,15 @@ class _Boot:
         files: Files = NO_FILES,
         boot_parameters: Sequence[str] = (),
         compute: bool = True,
+        watchdog_ms: int = WATCHDOG_MS,
         timeout_ns: int = 180_000_000_000,
         wall_timeout_s: float = vm.WALL_TIMEOUT_S,
     ) -> Results:
         started = scheduler.parse(sched)
         started.check(tuple(layers))
-        job = Job(seed=seed, timeout_ns=timeout_ns, scheduler=_watched(started.command()), steps=list(steps))
+        job = Job(
+            seed=seed, timeout_ns=timeout_ns, scheduler=_watched(started.command(), watchdog_ms), steps=list(steps)
+        )
         guest = vm.Guest(
             machine=load_machine(machine),
             kernel=kernels.find(self.kernel),
