@@ -15,7 +15,7 @@ from pathlib import Path
 
 from heddle_lab import cpio, kernels, paths, vm
 from heddle_lab.errors import HeddleError
-from heddle_lab.machine import Caches, Clock, Machine, Topology
+from heddle_lab.machine import Caches, Clock, Costs, Machine, Topology
 
 HERE = Path(__file__).parent
 KERNEL = "6.18"
@@ -48,6 +48,18 @@ class Cpu:
     moves: list[int]
     """tasks that came from the same core, another core, another LLC, another node"""
     stalled_ns: int
+    """charged for them"""
+    events: list[int]
+    """system calls, interrupts, exceptions, switches of the address space, and IPIs sent"""
+    transfers: list[int]
+    """cache lines that came from the same core, another core, another LLC, another node"""
+    fetching_ns: int
+    """charged for them, and for locked instructions"""
+    switches: int
+    """between tasks"""
+    wakeups: int
+    """from HLT or MWAIT"""
+    waking_ns: int
     """charged for them"""
 
 
@@ -95,29 +107,46 @@ class Run:
         return sum(cpu.turns for cpu in self.cpus)
 
 
-def rom(topology: Topology, clock: Clock | None = None, caches: Caches | None = None, *, compute: bool = True) -> Run:
-    """Run all scenarios of the ROM.
+def rom(
+    topology: Topology,
+    clock: Clock | None = None,
+    caches: Caches | None = None,
+    costs: Costs | None = None,
+    *,
+    compute: bool = True,
+    only: str = "",
+) -> Run:
+    """Run all scenarios of the ROM, or one.
 
     Args:
         topology: the machine's; 2..64 CPUs in one socket and die.
         clock: quantum, speed and SMT; the defaults of a machine if None.
         caches: what a task loses that moves; nothing if None.
+        costs: what the hardware takes beside instructions; nothing if None.
         compute: whether COMPUTE is more than a NOP.
+        only: the scenario, such as `lines`; all if empty.
 
     Raises:
         HeddleError: QEMU is not built, or the guest did not come to its end.
     """
     with tempfile.TemporaryDirectory(prefix="heddle-clock-") as name:
         image = Path(name) / "rom.bin"
-        _build_rom(image)
+        _build_rom(image, [f"-DONLY=scenario_{only}"] if only else [])
         devices = ["-device", "isa-debugcon,iobase=0xe9,chardev=text", "-device", "isa-debug-exit,iobase=0xf4"]
-        machine = _machine(topology, clock, caches)
+        machine = _machine(topology, clock, caches, costs)
         arguments = machine.qemu_arguments(kernels.find(KERNEL), compute=compute)
         arguments = [_TASK.sub(_ROM_TASK, argument) for argument in arguments]
-        return _run(Path(name), [*arguments, "-bios", image, *devices], status=_ROM_STATUS)
+        arguments += ["-cpu", vm.cpu(machine), "-bios", str(image), *devices]
+        return _run(Path(name), arguments, status=_ROM_STATUS)
 
 
-def linux(command: str, topology: Topology, clock: Clock | None = None, caches: Caches | None = None) -> Run:
+def linux(
+    command: str,
+    topology: Topology,
+    clock: Clock | None = None,
+    caches: Caches | None = None,
+    costs: Costs | None = None,
+) -> Run:
     """Boot a kernel, let the probe do one command, and wait until it has powered off.
 
     Args:
@@ -125,6 +154,7 @@ def linux(command: str, topology: Topology, clock: Clock | None = None, caches: 
         topology: the machine's.
         clock: quantum, speed and SMT; the defaults of a machine if None.
         caches: what a task loses that moves; nothing if None.
+        costs: what the hardware takes beside instructions; nothing if None.
 
     Raises:
         HeddleError: something is not built, or the guest did not come to its end.
@@ -135,15 +165,15 @@ def linux(command: str, topology: Topology, clock: Clock | None = None, caches: 
         probe = _compile(Path(name) / "probe", ["-static", "-pthread", HERE / "probe.c"])
         initrd.write_bytes(cpio.pack({"/init": (0o755, probe.read_bytes())}))
         arguments: list[str | Path] = ["-kernel", kernel.bootable(), "-initrd", initrd]
-        machine = _machine(topology, clock, caches)
+        machine = _machine(topology, clock, caches, costs)
         arguments += ["-append", f"{vm.command_line(kernel, machine)} probe={command}"]
         arguments += ["-device", "isa-serial,chardev=text"]
-        return _run(Path(name), [*machine.qemu_arguments(kernel), *arguments])
+        return _run(Path(name), [*machine.qemu_arguments(kernel), "-cpu", vm.cpu(machine), *arguments])
 
 
-def _machine(topology: Topology, clock: Clock | None, caches: Caches | None = None) -> Machine:
+def _machine(topology: Topology, clock: Clock | None, caches: Caches | None, costs: Costs | None) -> Machine:
     facts = {"name": "probe", "summary": "", "source": "", "memory_mib": 1024}
-    return Machine(**facts, topology=topology, clock=clock or Clock(), caches=caches)
+    return Machine(**facts, topology=topology, clock=clock or Clock(), caches=caches, costs=costs or Costs())
 
 
 def _run(folder: Path, guest: Sequence[str | Path], *, status: int = 0) -> Run:
@@ -158,7 +188,7 @@ def _run(folder: Path, guest: Sequence[str | Path], *, status: int = 0) -> Run:
     arguments[icount] = f"{arguments[icount]},counters={counters}"
     command: list[str | Path] = [
         *(paths.qemu(), "-L", paths.firmware()),
-        *("-M", MACHINE, "-cpu", vm.CPU),
+        *("-M", MACHINE),
         *("-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"),
         *("-rtc", "base=2026-01-01,clock=vm", "-seed", "1"),
         *("-chardev", f"file,id=text,path={text}", *arguments),
@@ -175,10 +205,10 @@ def _run(folder: Path, guest: Sequence[str | Path], *, status: int = 0) -> Run:
     return Run(text=output, counters=counters.read_text(), wall_s=wall_s, cpu_s=cpu_s)
 
 
-def _build_rom(image: Path) -> None:
+def _build_rom(image: Path, definitions: Sequence[str]) -> None:
     elf = image.with_suffix(".elf")
     sources = [HERE / "rom" / "start.S", HERE / "rom" / "rom.c"]
-    _compile(elf, [*_ROM_FLAGS, *sources])
+    _compile(elf, [*_ROM_FLAGS, *definitions, *sources])
     sections = ["-j", ".text", "-j", ".reset", "--gap-fill", "0", "--pad-to", str(_ROM_END)]
     subprocess.run(["objcopy", "-O", "binary", *sections, elf, image], check=True)
 

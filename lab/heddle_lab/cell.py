@@ -79,7 +79,7 @@ class Cell(Model):
         layers = image.layer_files(tuple(self.workload.layers))
         return {
             "machine": self.machine.fingerprint(),
-            "cpu": vm.CPU,
+            "cpu": vm.cpu(self.machine),
             "command_line": vm.command_line(self.kernel, self.machine),
             "kernel": hashing.of_file(self.kernel.bootable()),
             "kernel_config": hashing.of_file(self.kernel.config),

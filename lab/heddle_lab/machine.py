@@ -1,6 +1,6 @@
 """Machines: what the guest sees and how fast it runs."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
@@ -36,6 +36,8 @@ class CoreClass(Model):
     """hardware threads per core"""
     speed: Speed
     """instructions per 100 virtual ns"""
+    kernel_speed: Speed | None = None
+    """likewise in the kernel; none: the same"""
 
 
 class Cpu(Model):
@@ -54,6 +56,7 @@ class Cpu(Model):
     llc: int
     node: int
     speed: int
+    kernel_speed: int
     core_class: str
     """empty: all are alike"""
 
@@ -76,7 +79,7 @@ class Topology(Model):
     @property
     def cpus(self) -> int:
         """Number of logical CPUs."""
-        return self.llcs * sum(threads for threads, _, _ in self._cores())
+        return self.llcs * sum(kind.cores * kind.threads for kind in self.classes or [self])
 
     @property
     def llcs(self) -> int:
@@ -101,15 +104,17 @@ class Topology(Model):
             raise ValueError("distances is not a square with 10 from each node to itself, and a divisor of the LLCs")
         return self
 
-    def layout(self, speed: int = 100) -> list[Cpu]:
+    def layout(self, speed: int = 100, kernel_speed: int | None = None) -> list[Cpu]:
         """Return the CPUs in the order in which the guest numbers them.
 
         Args:
             speed: of cores without a class, instructions per 100 virtual ns.
+            kernel_speed: likewise in the kernel; none: the same.
         """
         cpus = []
+        alike = CoreClass(name="", cores=self.cores, threads=self.threads, speed=speed, kernel_speed=kernel_speed)
         for llc in range(self.llcs):
-            for place, (threads, own, name) in enumerate(self._cores()):
+            for place, kind in enumerate(self._cores(alike)):
                 core = llc * self.cores + place
                 cpus += [
                     Cpu(
@@ -121,19 +126,18 @@ class Topology(Model):
                         core=core,
                         llc=llc,
                         node=llc * self.nodes // self.llcs,
-                        speed=own or speed,
-                        core_class=name,
+                        speed=kind.speed,
+                        kernel_speed=kind.kernel_speed or kind.speed,
+                        core_class=kind.name,
                     )
-                    for thread in range(threads)
+                    for thread in range(kind.threads)
                 ]
         return cpus
 
-    def _cores(self) -> Iterator[tuple[int, int, str]]:
-        """Yield threads, speed (0: the machine's) and class of each core of a die."""
-        if not self.classes:
-            yield from [(self.threads, 0, "")] * self.cores
-        for kind in self.classes:
-            yield from [(kind.threads, kind.speed, kind.name)] * kind.cores
+    def _cores(self, alike: CoreClass) -> Iterator[CoreClass]:
+        """Yield the class of each core of a die, or one where all are alike."""
+        for kind in self.classes or [alike]:
+            yield from [kind] * kind.cores
 
 
 class Clock(Model):
@@ -143,6 +147,8 @@ class Clock(Model):
     """length of a round in virtual ns: effects between CPUs are exact to this"""
     speed: Speed = 100
     """instructions per 100 virtual ns, of cores without a class"""
+    kernel_speed: Speed | None = None
+    """likewise in the kernel; none: the same"""
     smt: Annotated[int, Field(ge=1, le=100)] = 100
     """a CPU's speed while another thread of its core executes, per cent"""
 
@@ -169,6 +175,73 @@ class Caches(Model):
         return core, llc, node
 
 
+class IdleState(Model):
+    """What leaving an idle state takes; a CPU is in the deepest one whose residency it has reached."""
+
+    residency_us: Annotated[int, Field(ge=0, le=1_000_000)]
+    """from how long idle on"""
+    exit_us: Annotated[float, Field(ge=0, le=10_000)]
+    """until the CPU executes again"""
+
+
+class Costs(Model):
+    """What the hardware takes beside a program's instructions, each 0 or left out where it is not modelled."""
+
+    slowdown: Annotated[float, Field(ge=1, le=100)] = 1
+    """how many kernel instructions of the real machine take the time of one here; all costs are multiplied by it"""
+    line_core_ns: Nanoseconds | None = None
+    """to fetch a cache line that another core of the same LLC has; none: lines are not tracked"""
+    line_llc_ns: Nanoseconds | None = None
+    """from another LLC of the same node; only where there is one"""
+    line_node_ns: Nanoseconds | None = None
+    """from another node; only where there is one"""
+    locked_ns: Nanoseconds = 0
+    """of a locked instruction, beyond an ordinary one; needs lines"""
+    ipi_send_ns: Nanoseconds = 0
+    """until the sender of an interrupt to another CPU goes on"""
+    ipi_deliver_ns: Nanoseconds = 0
+    """from then until it arrives"""
+    syscall_ns: Nanoseconds = 0
+    """to enter the kernel by a system call and to leave it"""
+    interrupt_ns: Nanoseconds = 0
+    """by an interrupt"""
+    exception_ns: Nanoseconds = 0
+    """by an exception, such as a page fault"""
+    cr3_ns: Nanoseconds = 0
+    """to switch the address space"""
+    idle: tuple[IdleState, ...] = ()
+    """the shallowest first"""
+    mwait: bool = False
+    """whether CPUs idle by MWAIT, which a write to their line ends, and not by HLT, which takes an IPI; needs lines"""
+
+    @model_validator(mode="after")
+    def _agrees(self) -> Self:
+        if self.line_core_ns is None and (self.locked_ns or self.mwait):
+            raise ValueError("costs.locked_ns and costs.mwait need costs.line_core_ns")
+        residencies = [state.residency_us for state in self.idle]
+        if residencies != sorted(set(residencies)):
+            raise ValueError("the residencies of costs.idle do not grow")
+        return self
+
+    def options(self) -> str:
+        """Return QEMU's options of the virtual clock, in virtual ns."""
+        entries = (self.syscall_ns, self.interrupt_ns, self.exception_ns, self.cr3_ns)
+        options = f",kernel-entry={self._list(entries)},ipi={self._list((self.ipi_send_ns, self.ipi_deliver_ns))}"
+        if self.idle:
+            states = (f"{1000 * state.residency_us}/{self._scaled(1000 * state.exit_us)}" for state in self.idle)
+            options += f",idle={':'.join(states)}"
+        if self.line_core_ns is not None:
+            lines = (self.line_core_ns, self.line_llc_ns or 0, self.line_node_ns or 0, self.locked_ns)
+            options += f",lines={self._list(lines)}"
+        return options
+
+    def _scaled(self, ns: float) -> int:
+        return round(ns * self.slowdown)
+
+    def _list(self, costs: Sequence[int]) -> str:
+        return ":".join(str(self._scaled(ns)) for ns in costs)
+
+
 class Machine(Model):
     """A modelled machine, one TOML file each under `machines/`."""
 
@@ -182,6 +255,7 @@ class Machine(Model):
     clock: Clock = Clock()
     caches: Caches | None = None
     """none: a task that moves loses nothing"""
+    costs: Costs = Costs()
 
     @model_validator(mode="after")
     def _has_latencies(self) -> Self:
@@ -190,6 +264,11 @@ class Machine(Model):
             raise ValueError("caches.llc_ns goes with several LLCs in a node, and with nothing else")
         if caches and (caches.node_ns is None) == (top.nodes > 1):
             raise ValueError("caches.node_ns goes with several nodes, and with nothing else")
+        lines = self.costs.line_core_ns is not None
+        if (self.costs.line_llc_ns is not None) != (lines and top.llcs > top.nodes):
+            raise ValueError("costs.line_llc_ns goes with costs.line_core_ns and several LLCs in a node")
+        if (self.costs.line_node_ns is not None) != (lines and top.nodes > 1):
+            raise ValueError("costs.line_node_ns goes with costs.line_core_ns and several nodes")
         return self
 
     def fingerprint(self) -> dict[str, Any]:
@@ -203,17 +282,18 @@ class Machine(Model):
 
     def layout(self) -> list[Cpu]:
         """Return the CPUs in the order in which the guest numbers them."""
-        return self.topology.layout(self.clock.speed)
+        return self.topology.layout(self.clock.speed, self.clock.kernel_speed)
 
     def at_speed(self, factor: float) -> Self:
         """Return the machine with the speed of all CPUs times a factor, so that classes keep their ratio."""
 
-        def scaled(speed: int) -> int:
-            return max(1, round(speed * factor))
+        def scaled(speeds: CoreClass | Clock) -> dict[str, int | None]:
+            kernel = speeds.kernel_speed and max(1, round(speeds.kernel_speed * factor))
+            return {"speed": max(1, round(speeds.speed * factor)), "kernel_speed": kernel}
 
-        classes = [kind.model_copy(update={"speed": scaled(kind.speed)}) for kind in self.topology.classes]
+        classes = [kind.model_copy(update=scaled(kind)) for kind in self.topology.classes]
         topology = self.topology.model_copy(update={"classes": classes})
-        clock = self.clock.model_copy(update={"speed": scaled(self.clock.speed)})
+        clock = self.clock.model_copy(update=scaled(self.clock))
         return self.model_copy(update={"topology": topology, "clock": clock})
 
     def kernel_arguments(self) -> str:
@@ -276,11 +356,11 @@ class Machine(Model):
     def _icount(self, kernel: Kernel, compute: bool) -> str:
         clock = self.clock
         options = f"shift=0,sleep=off,align=off,parallel=on,quantum={clock.quantum_ns},smt={clock.smt}"
-        speeds = [clock.speed]  # the last entry is for all CPUs that follow
-        if self.topology.classes:
-            by_slot = {cpu.slot: cpu.speed for cpu in self.layout()}
-            speeds = [by_slot.get(slot, clock.speed) for slot in range(max(by_slot) + 1)]
-        options += f",speed={':'.join(map(str, speeds))}"
+        by_slot = {cpu.slot: cpu for cpu in self.layout()}
+        slots = range(max(by_slot) + 1) if self.topology.classes else range(1)  # the last one is for all that follow
+        options += f",speed={':'.join(str(by_slot[slot].speed if slot in by_slot else 100) for slot in slots)}"
+        kernel = [by_slot[slot].kernel_speed if slot in by_slot else 100 for slot in slots]
+        options += f",kernel-speed={':'.join(map(str, kernel))}{self.costs.options()}"
         if not compute:
             options += ",compute=off"
         if self.caches:

@@ -27,8 +27,8 @@ from heddle_lab.tomlfile import Model
 WALL_TIMEOUT_S = 600.0
 """default limit of one boot in wall seconds; the limits that matter are the job's, in virtual time"""
 
-CPU = f"{CPU_MODEL},vendor=GenuineIntel,level=0x1e,-monitor,-rdrand,-rdseed,-erms,-fsrm"
-"""Intel's leaves describe dies (one LLC each); MWAIT would be a busy loop; no entropy from the host.
+_CPU = f"{CPU_MODEL},vendor=GenuineIntel,level=0x1e,-rdrand,-rdseed,-erms,-fsrm"
+"""Intel's leaves describe dies (one LLC each); no entropy from the host.
 
 Without fast string instructions (and with REP_GOOD cleared below) the kernel copies and clears by plain moves.
 TCG runs each iteration of a REP as an instruction of its own, through its main loop: a cleared page would cost
@@ -39,7 +39,6 @@ _COMMAND_LINE = (
     "console=ttyS0 quiet loglevel=4 panic=-1 "  # a panic reboots at once, and -no-reboot makes that an end
     "norandmaps nokaslr random.trust_cpu=0 "  # only the seed decides
     "tsc=reliable tsc_early_khz=1000000 "  # the TSC is virtual time, 1 ns a tick: nothing to check or to measure
-    "idle=halt "  # HLT is what ends a CPU's part of a round early
     "cryptomgr.notests mitigations=off clearcpuid=rep_good"
 )
 
@@ -177,18 +176,25 @@ def _write_initrd(guest: Guest, target: Path) -> None:
         out.write(cpio.pack(config))
 
 
+def cpu(machine: Machine) -> str:
+    """Return QEMU's CPU model; it is part of every cell's hash."""
+    return _CPU if machine.costs.mwait else f"{_CPU},-monitor"
+
+
 def command_line(kernel: Kernel, machine: Machine) -> str:
     """Return the kernel's arguments; they are part of every cell's hash.
 
-    The delay loop's count is given (TSC ticks per jiffy), or else every CPU measures it for 75 ms at boot.
+    The delay loop's count is given (TSC ticks per jiffy), or else every CPU measures it for 75 ms at boot. HLT ends a
+    CPU's part of a round early, and so does MWAIT, which the kernel prefers where there is one.
     """
-    return f"{_COMMAND_LINE} lpj={1_000_000_000 // kernel.hz} {machine.kernel_arguments()}".rstrip()
+    idle = "" if machine.costs.mwait else "idle=halt "
+    return f"{_COMMAND_LINE} {idle}lpj={1_000_000_000 // kernel.hz} {machine.kernel_arguments()}".rstrip()
 
 
 def _box(guest: Guest) -> list[str]:
     """Return those of QEMU's options that decide what happens in a guest, and name no file of the host."""
     return [
-        *("-M", "q35", "-accel", "tcg,thread=single", "-cpu", CPU),
+        *("-M", "q35", "-accel", "tcg,thread=single", "-cpu", cpu(guest.machine)),
         *guest.machine.qemu_arguments(guest.kernel, compute=guest.compute),
         *("-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"),
         *("-rtc", "base=2026-01-01,clock=vm", "-seed", "0"),  # the agent seeds the kernel anew, by the job

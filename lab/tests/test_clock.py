@@ -11,7 +11,7 @@ import pytest
 
 from clock import guests
 from clock.guests import Run
-from heddle_lab.machine import Caches, Clock, CoreClass, Topology
+from heddle_lab.machine import Caches, Clock, CoreClass, Costs, IdleState, Topology
 
 QUANTUM = Clock().quantum_ns
 CORES = Topology(cores=4)
@@ -87,6 +87,12 @@ class TestRom:
             assert low > 0
             assert high < QUANTUM + 2 * TB
 
+    def test_each_of_two_senders_and_a_timer_is_on_time(self) -> None:
+        """What one of them lets in is not what another has yet to send."""
+        for _, _, low, high, _ in rom().facts("senders"):
+            assert low > 0
+            assert high < QUANTUM + 4 * TB
+
     def test_interrupts_are_no_faster_between_some_cpus(self) -> None:
         by_order: dict[bool, list[int]] = {True: [], False: []}
         for waker, wakee, *_, average in rom().facts("interrupt"):
@@ -159,6 +165,94 @@ class TestCompute:
             assert left == insns
             assert 0 < spent <= TB
         assert {cpu.computed for cpu in run.cpus} == {0}
+
+
+FINE = Clock(quantum_ns=1000)
+ENTRIES = 100
+"""how often the ROM enters the kernel in each way"""
+LINE = 50
+LINE_NS = 2_000_000
+"""for how long the ROM's CPUs count up"""
+
+
+@cache
+def lines(cpus: int, line_ns: int | None, locked_ns: int = 0) -> list[tuple[int, ...]]:
+    """Return CPU, increments of a shared word and of one of its own, and the time of reads of a line at rest."""
+    costs = Costs(line_core_ns=line_ns, locked_ns=locked_ns)
+    return guests.rom(Topology(cores=cpus), FINE, costs=costs, only="lines").facts("lines")
+
+
+@cache
+def entries(costs: Costs, clock: Clock = FINE) -> Run:
+    return guests.rom(CORES, clock, costs=costs, only="entry")
+
+
+class TestCosts:
+    """What the hardware takes beside instructions, each by itself."""
+
+    @pytest.mark.parametrize("cpus", [2, 4, 8, 16, 32, 64])
+    def test_a_word_that_all_count_up_moves_once_for_each_increment(self, cpus: int) -> None:
+        counts = [shared for _, shared, *_ in lines(cpus, LINE)]
+        assert sum(counts) == pytest.approx(LINE_NS / LINE, rel=0.1)
+        assert max(counts) < 1.5 * min(counts)
+
+    @pytest.mark.parametrize("cpus", [2, 64])
+    def test_words_of_their_own_lines_are_as_fast_as_ever(self, cpus: int) -> None:
+        for (_, _, tracked, _), (_, _, free, _) in zip(lines(cpus, LINE), lines(cpus, None), strict=True):
+            assert tracked == pytest.approx(free, rel=0.01)
+
+    def test_a_line_that_none_writes_is_fetched_once(self) -> None:
+        fetched = [ns - free for (*_, ns), (*_, free) in zip(lines(8, LINE), lines(8, None), strict=True)]
+        assert fetched[0] == 0  # it wrote the line before
+        assert min(fetched[1:]) >= LINE
+        assert max(fetched) <= 7 * LINE  # it comes to one after the other
+
+    def test_a_locked_instruction_takes_its_time_on_any_line(self) -> None:
+        (_, _, locked, _), *_ = lines(8, LINE, 5)
+        (_, _, free, _), *_ = lines(8, LINE)
+        assert LINE_NS / locked - LINE_NS / free == pytest.approx(5, abs=0.01)
+
+    @pytest.mark.parametrize(
+        ("which", "costs"),
+        [
+            (0, Costs(syscall_ns=70)),
+            (1, Costs(exception_ns=70)),
+            (2, Costs(cr3_ns=70)),
+            (3, Costs(interrupt_ns=70)),
+            (3, Costs(ipi_send_ns=70)),
+        ],
+    )
+    def test_each_way_into_the_kernel_has_its_price(self, which: int, costs: Costs) -> None:
+        for (_, *dear), (_, *free) in zip(entries(costs).facts("entry"), entries(Costs()).facts("entry"), strict=True):
+            assert [a - b for a, b in zip(dear, free, strict=True)] == [70 * ENTRIES * (i == which) for i in range(4)]
+
+    def test_kernel_and_user_code_have_speeds_of_their_own(self) -> None:
+        for _, kernel, user in entries(Costs(), Clock(quantum_ns=1000, speed=250, kernel_speed=40)).facts("mode"):
+            assert kernel == pytest.approx(250_000, abs=TB)
+            assert user == pytest.approx(40_000, abs=TB)
+
+    def test_an_interrupt_takes_time_to_be_sent_to_arrive_and_to_wake_a_cpu_up(self) -> None:
+        """CPUs are halted for 30 to 50 us here."""
+        states = ((0, 1), (20, 3), (100, 50))
+        idle = tuple(IdleState(residency_us=residency, exit_us=exit_us) for residency, exit_us in states)
+        costs = Costs(ipi_send_ns=100, ipi_deliver_ns=200, interrupt_ns=40, idle=idle)
+        for name in ("wake", "wake_loaded"):
+            for (*_, mean_ns), (*_, free_ns) in zip(
+                all_costs(costs).facts(name), all_costs(None).facts(name), strict=True
+            ):
+                assert mean_ns - free_ns == pytest.approx(100 + 200 + 40 + 3000, abs=2)
+
+    def test_mwait_ends_with_a_write_and_without_an_interrupt(self) -> None:
+        costs = Costs(line_core_ns=LINE, mwait=True, idle=(IdleState(residency_us=0, exit_us=1),))
+        run = guests.rom(CORES, FINE, costs=costs, only="mwait")
+        for *_, low, high, _ in run.facts("mwait"):
+            assert 1000 + LINE <= low <= high <= 1000 + 3 * LINE + 2 * TB
+        assert sum(cpu.events[-1] for cpu in run.cpus) == 2  # INIT and start-up of the others
+
+
+@cache
+def all_costs(costs: Costs | None) -> Run:
+    return guests.rom(CORES, FINE, costs=costs)
 
 
 class TestLinux:

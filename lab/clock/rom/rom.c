@@ -10,6 +10,7 @@
 
 #define MAX_CPUS 64
 #define INTERRUPT __attribute__((interrupt, target("general-regs-only")))
+#define SCENARIO __attribute__((unused)) static void
 #define APIC(reg) (*(volatile uint32_t *)(0xfee00000 + (reg)))
 #define EOI 0xb0
 #define SPURIOUS 0xf0
@@ -22,6 +23,8 @@
 #define VECTOR_IPI 0x40
 #define VECTOR_TIMER 0x41
 #define VECTOR_COMPUTE 0x42
+#define VECTOR_REARM 0x43
+#define VECTOR_SENDERS 0x50
 
 #define WAKES 100
 #define TIMERS 300
@@ -35,7 +38,9 @@ struct stat {
 	int32_t min, max, sum;
 };
 
-struct frame;
+struct frame {
+	uint32_t ip, cs, flags;
+};
 
 static uint64_t idt[256];
 static int online;
@@ -144,6 +149,37 @@ static INTERRUPT void on_interrupt(struct frame *frame)
 void on_compute(void);
 asm("on_compute:\n\tmovl %ecx, rest\n\tjmp on_interrupt");
 
+/* Of two senders: when each has sent, and how many of its interrupts are taken. */
+static volatile uint64_t sent[2];
+static volatile int received[2];
+
+static void receive(int sender)
+{
+	stat_add((int32_t)(tsc() - sent[sender]));
+	APIC(EOI) = 0;
+	received[sender]++;
+}
+
+static INTERRUPT void on_sender_0(struct frame *frame)
+{
+	receive(0);
+	(void)frame;
+}
+
+static INTERRUPT void on_sender_1(struct frame *frame)
+{
+	receive(1);
+	(void)frame;
+}
+
+/* A timer of the taker's own, which lets in what waits. */
+static INTERRUPT void on_rearm(struct frame *frame)
+{
+	APIC(EOI) = 0;
+	APIC(TIMER_COUNT) = 700;
+	(void)frame;
+}
+
 static void set_gate(int vector, uint32_t handler)
 {
 	/* an interrupt gate of the code segment, selector 8 */
@@ -151,11 +187,16 @@ static void set_gate(int vector, uint32_t handler)
 		      0x80000 | (handler & 0xffff);
 }
 
-static void send_ipi(int cpu)
+static void send_vector(int cpu, int vector, volatile uint64_t *when)
 {
 	APIC(ICR_HIGH) = (uint32_t)cpu << 24;
-	stamp = tsc();
-	APIC(ICR_LOW) = VECTOR_IPI;
+	*when = tsc();
+	APIC(ICR_LOW) = vector;
+}
+
+static void send_ipi(int cpu)
+{
+	send_vector(cpu, VECTOR_IPI, &stamp);
 }
 
 static void barrier(void)
@@ -171,7 +212,7 @@ static void barrier(void)
 }
 
 /* Every CPU executes 2,000,000 instructions: @spin cpu elapsed */
-static void scenario_spin(int cpu)
+SCENARIO scenario_spin(int cpu)
 {
 	uint64_t start;
 
@@ -226,12 +267,49 @@ static void interrupt_pair(int cpu, int waker, int wakee, bool halt, bool load)
 			   waker, wakee);
 }
 
-static void scenario_interrupt(int cpu, bool halt, bool load)
+SCENARIO scenario_interrupt(int cpu, bool halt, bool load)
 {
 	for (int waker = 0; waker < online; waker++)
 		for (int wakee = 0; wakee < online; wakee++)
 			if (waker != wakee)
 				interrupt_pair(cpu, waker, wakee, halt, load);
+}
+
+/*
+ * Two CPUs, one twice as often as the other, interrupt a third one, whose own
+ * timer does so as well: @senders taker min max mean, as above.
+ */
+SCENARIO scenario_senders(int cpu)
+{
+	for (int taker = 0; taker < online; taker++) {
+		int sender = (cpu - taker + online) % online - 1;
+
+		if (!cpu)
+			received[0] = received[1] = 0;
+		barrier();
+		if (sender == 0 || sender == 1) {
+			for (int i = 0; i < WAKES; i++) {
+				execute(3000 + random_below(20000) / (sender + 1));
+				send_vector(taker, VECTOR_SENDERS + sender, &sent[sender]);
+				while (received[sender] == i)
+					execute(100);
+			}
+		} else if (cpu == taker) {
+			APIC(LVT_TIMER) = VECTOR_REARM;
+			APIC(TIMER_COUNT) = 700;
+			asm volatile("sti");
+			while (received[0] < WAKES || (online > 2 && received[1] < WAKES))
+				execute(100);
+			asm volatile("cli");
+			APIC(TIMER_COUNT) = 0;
+			asm volatile("sti; nop; cli"); /* what may be left of the timer */
+			APIC(TIMER_COUNT) = 0;
+			APIC(LVT_TIMER) = VECTOR_TIMER;
+		}
+		barrier();
+		if (!cpu)
+			print_stat("@senders", taker, 2);
+	}
 }
 
 /* Let an interrupt in, waiting for it if @halt. */
@@ -248,7 +326,7 @@ static void take_interrupt(bool halt)
  * Each CPU in turn arms its timer, TIMERS times, while the others compute:
  * @timer cpu halted min max mean, of the time from expiry to the handler.
  */
-static void scenario_timer(int cpu, bool halt)
+SCENARIO scenario_timer(int cpu, bool halt)
 {
 	for (int owner = 0; owner < online; owner++) {
 		if (!cpu)
@@ -274,7 +352,7 @@ static void scenario_timer(int cpu, bool halt)
  * CPU 0 sets a flag after DELAY instructions, another waits for it with PAUSE:
  * @pause cpu delay min max mean, of the time from setting to seeing it.
  */
-static void scenario_pause(int cpu, int32_t delay)
+SCENARIO scenario_pause(int cpu, int32_t delay)
 {
 	for (int waiter = 1; waiter < online; waiter++) {
 		for (int i = 0; i < WAITS; i++) {
@@ -297,7 +375,7 @@ static void scenario_pause(int cpu, int32_t delay)
 }
 
 /* All CPUs take one lock for LOCK_NS: @lock cpu times */
-static void scenario_lock(int cpu)
+SCENARIO scenario_lock(int cpu)
 {
 	uint64_t end;
 
@@ -321,7 +399,7 @@ static void scenario_lock(int cpu)
 }
 
 /* The TSC of a CPU never goes back, whatever interrupts it: @backwards count */
-static void scenario_monotonic(int cpu)
+SCENARIO scenario_monotonic(int cpu)
 {
 	uint64_t last = tsc();
 
@@ -350,7 +428,7 @@ static void scenario_monotonic(int cpu)
  * Every CPU executes COMPUTE, for a single instruction up to 200 quanta:
  * @compute cpu insns spent left, which is what ECX was afterwards
  */
-static void scenario_compute(int cpu)
+SCENARIO scenario_compute(int cpu)
 {
 	static const uint32_t lengths[] = { 1, 1000, 12345, 2000000 };
 	static uint32_t left[MAX_CPUS];
@@ -379,7 +457,7 @@ static void scenario_compute(int cpu)
  * @interrupted cpu delay late left spent, of the time from arming to the
  * handler, how much that was too late, ECX then, and the time to the end.
  */
-static void scenario_interrupted(int cpu)
+SCENARIO scenario_interrupted(int cpu)
 {
 	take_interrupt(false); /* the last of scenario_monotonic() */
 	APIC(LVT_TIMER) = VECTOR_COMPUTE;
@@ -421,7 +499,7 @@ static void scenario_interrupted(int cpu)
  * A task goes from each CPU to the next, and executes COMPUTE there:
  * @move cpu spent
  */
-static void scenario_move(int cpu)
+SCENARIO scenario_move(int cpu)
 {
 	for (int owner = 0; owner < online; owner++) {
 		barrier();
@@ -445,11 +523,176 @@ static void scenario_move(int cpu)
 	}
 }
 
+#define LINE_NS 2000000
+
+/* For LINE_NS, add one to a word, and again; returns how often. */
+static uint32_t count_up(volatile uint32_t *word)
+{
+	uint64_t end = tsc() + LINE_NS;
+	uint32_t count = 0;
+
+	while (tsc() < end) {
+		__atomic_add_fetch(word, 1, __ATOMIC_SEQ_CST);
+		count++;
+	}
+	return count;
+}
+
+/*
+ * All CPUs count up one word, then each a word of its own line, and then read
+ * a line that none writes any more: @shared, @separate, @read cpu count or ns
+ */
+SCENARIO scenario_lines(int cpu)
+{
+	static struct {
+		volatile uint32_t word;
+		uint8_t rest[60];
+	} lines[MAX_CPUS + 2] __attribute__((aligned(64)));
+	static uint32_t shared[MAX_CPUS], separate[MAX_CPUS], reads[MAX_CPUS];
+	uint64_t start;
+
+	barrier();
+	shared[cpu] = count_up(&lines[MAX_CPUS].word);
+	barrier();
+	separate[cpu] = count_up(&lines[cpu].word);
+	if (!cpu)
+		lines[MAX_CPUS + 1].word = 1;
+	barrier();
+	execute(50000); /* the barrier's lines are at rest */
+	start = tsc();
+	for (int i = 0; i < 1000; i++)
+		(void)lines[MAX_CPUS + 1].word;
+	reads[cpu] = tsc() - start;
+	barrier();
+	for (int i = 0; !cpu && i < online; i++) {
+		print("@lines");
+		print_number(i);
+		print_number(shared[i]);
+		print_number(separate[i]);
+		print_number(reads[i]);
+		print("\n");
+	}
+}
+
+/*
+ * Execute a loop of two instructions, @turns times, in user mode; returns how long
+ * it took. SYSEXIT and SYSENTER take flat segments, whatever the GDT says.
+ */
+static uint32_t in_user_mode(uint32_t turns)
+{
+	uint32_t ns;
+
+	asm volatile("movl $0x174, %%ecx\n\tmovl $8, %%eax\n\t"
+		     "xorl %%edx, %%edx\n\twrmsr\n\t"
+		     "movl $0x175, %%ecx\n\tmovl %%esp, %%eax\n\twrmsr\n\t"
+		     "movl $0x176, %%ecx\n\tmovl $3f, %%eax\n\twrmsr\n\t"
+		     "movl %%esp, %%ecx\n\tmovl $1f, %%edx\n\tsysexit\n"
+		     "1:\trdtsc\n\tmovl %%eax, %%esi\n"
+		     "2:\tdec %%ebx\n\tjnz 2b\n\t"
+		     "rdtsc\n\tsubl %%esi, %%eax\n\tmovl %%eax, %%edi\n\t"
+		     "sysenter\n"
+		     "3:"
+		     : "+b"(turns), "=D"(ns)
+		     :
+		     : "eax", "ecx", "edx", "esi", "cc", "memory");
+	return ns;
+}
+
+static INTERRUPT void on_invalid(struct frame *frame)
+{
+	frame->ip += 2; /* of UD2 */
+}
+
+#define ENTRIES 100
+
+/*
+ * Each CPU in turn enters its kernel, ENTRIES times in each way: @entry cpu, and
+ * the time for system calls, exceptions, switches of the address space, and
+ * interrupts of its own; @mode cpu, and the time of 100,000 instructions in the
+ * kernel and in user mode.
+ */
+SCENARIO scenario_entry(int cpu)
+{
+	uint64_t times[6];
+	uint32_t cr3, user;
+
+	set_gate(6, (uint32_t)on_invalid);
+	for (int owner = 0; owner < online; owner++) {
+		barrier();
+		if (cpu != owner) {
+			barrier();
+			continue;
+		}
+		times[0] = tsc();
+		for (int i = 0; i < ENTRIES; i++)
+			in_user_mode(1);
+		times[1] = tsc();
+		for (int i = 0; i < ENTRIES; i++)
+			asm volatile("ud2");
+		times[2] = tsc();
+		asm volatile("movl %%cr3, %0" : "=r"(cr3));
+		for (int i = 0; i < ENTRIES; i++)
+			asm volatile("movl %0, %%cr3" : : "r"(cr3) : "memory");
+		times[3] = tsc();
+		for (int i = 0; i < ENTRIES; i++) {
+			APIC(ICR_LOW) = 0x40000 | VECTOR_IPI; /* to itself */
+			take_interrupt(false);
+		}
+		times[4] = tsc();
+		execute(100000);
+		times[5] = tsc();
+		user = in_user_mode(50000);
+		print("@entry");
+		print_number(cpu);
+		for (int i = 0; i < 4; i++)
+			print_number(times[i + 1] - times[i]);
+		print("\n@mode");
+		print_number(cpu);
+		print_number(times[5] - times[4]);
+		print_number(user);
+		print("\n");
+		stat.count = stat.sum = 0;
+		barrier();
+	}
+}
+
+/*
+ * CPU 0 sets a flag, another waits for it with MONITOR and MWAIT: @mwait cpu min
+ * max mean, of the time from setting to seeing it.
+ */
+SCENARIO scenario_mwait(int cpu)
+{
+	for (int waiter = 1; waiter < online; waiter++) {
+		for (int i = 0; i < WAITS; i++) {
+			flag = false;
+			barrier();
+			if (cpu == 0) {
+				execute(30000 + random_below(5000));
+				stamp = tsc();
+				flag = true;
+			} else if (cpu == waiter) {
+				while (!flag) {
+					asm volatile("monitor" : : "a"(&flag), "c"(0), "d"(0));
+					if (!flag)
+						asm volatile("mwait" : : "a"(0), "c"(0) : "memory");
+				}
+				stat_add((int32_t)(tsc() - stamp));
+			}
+			barrier();
+		}
+		if (!cpu)
+			print_stat("@mwait", waiter, 0);
+	}
+}
+
 static void start_others(void)
 {
 	set_gate(VECTOR_IPI, (uint32_t)on_interrupt);
 	set_gate(VECTOR_TIMER, (uint32_t)on_interrupt);
 	set_gate(VECTOR_COMPUTE, (uint32_t)on_compute);
+	set_gate(VECTOR_REARM, (uint32_t)on_rearm);
+	set_gate(VECTOR_SENDERS, (uint32_t)on_sender_0);
+	set_gate(VECTOR_SENDERS + 1, (uint32_t)on_sender_1);
 	APIC(ICR_LOW) = 0xc4500; /* INIT to all but self */
 	execute(200000);
 	APIC(ICR_LOW) = 0xc46f0; /* start-up, vector 0xf0 */
@@ -458,10 +701,15 @@ static void start_others(void)
 
 static void scenarios(int cpu)
 {
+#ifdef ONLY
+	ONLY(cpu);
+	return;
+#endif
 	scenario_spin(cpu);
 	scenario_interrupt(cpu, true, false);
 	scenario_interrupt(cpu, true, true);
 	scenario_interrupt(cpu, false, true);
+	scenario_senders(cpu);
 	scenario_timer(cpu, true);
 	scenario_timer(cpu, false);
 	scenario_pause(cpu, 1000);
@@ -471,6 +719,7 @@ static void scenarios(int cpu)
 	scenario_compute(cpu);
 	scenario_interrupted(cpu);
 	scenario_move(cpu);
+	scenario_lines(cpu);
 }
 
 void run_cpu(int cpu)
