@@ -7,7 +7,7 @@ from statistics import median
 
 import pytest
 
-from heddle_lab.job import SchedulerCommand, SchedulerStart, SchedulerStop, Sleep, Step, WaitStep
+from heddle_lab.job import KillStep, SchedulerCommand, SchedulerStart, SchedulerStop, Sleep, Step, WaitStep
 from heddle_lab.results import Results
 from tests.conftest import Boot, Record
 from tests.vm.counting import PROGRAM, STRESS, counted, counters
@@ -261,11 +261,11 @@ def test_groups_without_a_slot_count_to_their_parent(boot: Boot, tmp_path: Path,
 DEPTHS = (0, 1, 3, 5, 8)
 ROUNDS = 3
 """the median is taken: a worker of the kernel may run in one of them"""
-LOADS = 3
+LOADS = 2
 """the least is taken: what the kernel has to do beside a scheduler from when it is loaded on only adds"""
 ROUND_TRIPS = 1000
-QUIET_MS = 500
-"""until no group is walked any more (QUIET_WALKS): the timer of that may be at work on the CPU, 1 % of it"""
+QUIET_MS = 20
+"""until the load before has gone"""
 
 MOST_OVERHEAD = 1.02
 """instructions of a wakeup and a switch, flat against off"""
@@ -284,6 +284,18 @@ def pingpong(load: str) -> list[Step]:
     return steps
 
 
+def keeper(load: str) -> Step:
+    """A task of a group on another CPU: the timer that walks groups runs where the first of them woke up."""
+    argv = ["heddle-load", "periodic", "--tasks", "1", "--cpus", "0", "--pin", "--work-insns", "1000"]
+    argv += ["--period-us", "1000", "--for-ms", "3600000"]
+    return Step(name=f"keeper {load}", argv=argv, cgroup="keeper", background=True, timeout_ns=3_600_000 * MS)
+
+
+def beside_keeper(load: str) -> list[Step]:
+    beside = keeper(load)
+    return [beside, *pingpong(load), Step(name=f"end {beside.name}", action=KillStep(step=beside.name))]
+
+
 def cost(results: Results, scheduler: str) -> list[float]:
     """Return the instructions of a wakeup and a switch at each depth."""
 
@@ -300,12 +312,12 @@ def test_groups_cost_little(boot: Boot, record_property: Record) -> None:
     """P6: two tasks on one CPU wake each other, without a walk; an instruction is a nanosecond. Beside it, EEVDF."""
     steps = [Step(name="stop", action=SchedulerStop())]
     for number in range(LOADS):
-        steps += pingpong(f"eevdf {number}")
+        steps += beside_keeper(f"eevdf {number}")
         for mode in ("off", "flat"):
             load = f"{mode} {number}"
             command = SchedulerCommand(name=load, argv=[PROGRAM, "--cgroup", mode])
             steps.append(Step(name=f"start {load}", action=SchedulerStart(scheduler=command)))
-            steps += pingpong(load)
+            steps += beside_keeper(load)
             steps.append(Step(name=f"stop {load}", action=SchedulerStop()))
     results = boot(steps, sched=HEDDLE).check()
     costs = {scheduler: cost(results, scheduler) for scheduler in ("eevdf", "off", "flat")}

@@ -243,8 +243,10 @@ static __always_inline void enqueue_task(struct task_struct *p, u64 enq_flags)
 	u64 vt, now;
 
 	load_join(cpu, p, &who);
-	if (bandwidth_park(p, cpu, c, enq_flags))
+	if (bandwidth_park(p, cpu, c, enq_flags)) {
+		release_wait(cpu);
 		return;
+	}
 	if ((enq_flags & SCX_ENQ_REENQ) && is_tied(p)) {
 		enqueue_back(p, enq_flags);
 		return;
@@ -286,6 +288,7 @@ static __always_inline void enqueue_task(struct task_struct *p, u64 enq_flags)
 		return;
 	}
 	runq_insert(p, &who, cpu, c, vt, enq_flags);
+	release_wait(cpu);
 	if (!wakeup)
 		relief_note(c, p);
 	else if (!stays)

@@ -40,6 +40,13 @@ static __always_inline void release_after(u32 cpu)
 	timer_arm(TIMER_RESCUE, RESCUE_NS);
 }
 
+/* ops.enqueue: a task waits, or is parked, where another class may have the CPU. */
+static __always_inline void release_wait(u32 cpu)
+{
+	if (cpu_ctx(cpu)->taken_at && is_taken(cpu))
+		timer_arm(TIMER_RESCUE, RESCUE_NS);
+}
+
 /* A CPU that was taken so recently may be taken again at any moment: ten times a second. */
 #define TAKEN_NS 100000000ULL
 

@@ -215,15 +215,19 @@ __noinline int evacuate(u64 dsq_id, bool parked)
 	return 0;
 }
 
-/* All that waits for the taken @cpu, which is to be looked at again: true. */
+/* Move what waits for the taken @cpu. True: something may be left. */
 __noinline bool rescue_from(u32 cpu)
 {
+	bool waits = scx_bpf_dsq_nr_queued(cpu) > 0;
+	bool parked = cgroup_flat && scx_bpf_dsq_nr_queued(PARK_DSQ + cpu) > 0;
+
 	if (!is_taken(cpu))
 		return false;
-	evacuate(cpu, false);
-	if (cgroup_flat && cpu_ctx(cpu)->parked)
+	if (waits)
+		evacuate(cpu, false);
+	if (parked)
 		evacuate(PARK_DSQ + cpu, true);
-	return true;
+	return waits || parked;
 }
 
 static __always_inline void hand_over_queue(u64 dsq_id, s32 cpu)
