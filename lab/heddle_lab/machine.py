@@ -79,7 +79,7 @@ class Topology(Model):
     @property
     def cpus(self) -> int:
         """Number of logical CPUs."""
-        return self.llcs * sum(kind.cores * kind.threads for kind in self.classes or [self])
+        return self.llcs * (sum(kind.cores * kind.threads for kind in self.classes) or self.cores * self.threads)
 
     @property
     def llcs(self) -> int:
@@ -359,13 +359,13 @@ class Machine(Model):
         by_slot = {cpu.slot: cpu for cpu in self.layout()}
         slots = range(max(by_slot) + 1) if self.topology.classes else range(1)  # the last one is for all that follow
         options += f",speed={':'.join(str(by_slot[slot].speed if slot in by_slot else 100) for slot in slots)}"
-        kernel = [by_slot[slot].kernel_speed if slot in by_slot else 100 for slot in slots]
-        options += f",kernel-speed={':'.join(map(str, kernel))}{self.costs.options()}"
+        in_kernel = (by_slot[slot].kernel_speed if slot in by_slot else 100 for slot in slots)
+        options += f",kernel-speed={':'.join(map(str, in_kernel))}{self.costs.options()}"
         if not compute:
             options += ",compute=off"
-        if self.caches:
-            costs = ":".join(map(str, self.caches.costs()))
-            options += f",cold={costs},current-task={btf.current_task_address(kernel.bootable()):#x}"
+        if self.caches or self.costs.line_core_ns is not None:
+            cold = ":".join(map(str, self.caches.costs() if self.caches else (0, 0, 0)))
+            options += f",cold={cold},current-task={btf.current_task_address(kernel.bootable()):#x}"
         return options
 
 

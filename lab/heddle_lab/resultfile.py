@@ -9,7 +9,7 @@ from pydantic import TypeAdapter, ValidationError
 from heddle_lab import files, provenance, tracing
 from heddle_lab.cell import Cell
 from heddle_lab.errors import HeddleError
-from heddle_lab.measures import switches
+from heddle_lab.measures import lines, switches
 from heddle_lab.results import Results
 from heddle_lab.tomlfile import Model
 from heddle_lab.workload import Value
@@ -73,6 +73,7 @@ def from_cell(cell: Cell, results: Results, traced: Results | None = None) -> Ce
         metrics["switches"] = measured.counters["switches"]
     if "interrupts" in measured.counters:
         metrics["ipis"] = switches.ipis(measured.counters["interrupts"])
+    metrics |= lines.transfers_per_switch(results.clock)
     flags, judged, latencies = [], {}, []
     if traced:
         # One that the workload leaves out of this cell is not the tracepoints' of the same name.

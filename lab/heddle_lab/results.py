@@ -37,6 +37,8 @@ class Results(Model):
     records: list[Record]
     console: str = Field(repr=False)
     trace_text: str = Field(default="", repr=False)
+    clock: dict[str, Any] = Field(default={}, repr=False)
+    """the virtual clock's counters from the last mark on; QEMU's manual explains them under -icount"""
     wall_s: float
     """wall time of the whole boot; the only value here that is not deterministic"""
     failure: str | None = None

@@ -44,6 +44,7 @@ _COMMAND_LINE = (
 
 _INITRD, _PAYLOAD, _STATE = "initrd", "payload", "state"
 _RESULTS, _TRACE, _CONSOLE, _STDERR = "results.jsonl", "trace.txt", "console.log", "qemu.log"
+_CLOCK = "clock.json"
 
 _BEGIN_NS = 10_000_000_000
 """virtual uptime at which every job begins on CPUs of the usual speed; on slower ones it takes longer to get there"""
@@ -330,7 +331,8 @@ class _Run:
             for name in _REPORTED:
                 shutil.copyfile(base / name, folder / name)
         serial = ["-chardev", f"file,id=console,path={folder / _CONSOLE},append=on"]
-        command = [*_command(self._guest, folder), *serial, *_MIGRATION, *incoming, *options]
+        counters = ["-icount", f"counters={folder / _CLOCK}"]
+        command = [*_command(self._guest, folder), *serial, *counters, *_MIGRATION, *incoming, *options]
         with (folder / _STDERR).open("wb") as log:
             # A session of its own: Ctrl-C reaches the runner, which decides what becomes of its guests.
             qemu = subprocess.Popen(
@@ -361,7 +363,9 @@ class _Run:
             failure = _failure(records, text, _read(folder / _STDERR), status, self._wall_timeout_s)
             if _full(folder):
                 failure = f"the disk is full: {folder} has no room for what the guest reports"
-        return Results(records=records, console=text, trace_text=_read(folder / _TRACE), wall_s=0.0, failure=failure)
+        clock = json.loads(_read(folder / _CLOCK) or "{}")
+        trace = _read(folder / _TRACE)
+        return Results(records=records, console=text, trace_text=trace, clock=clock, wall_s=0.0, failure=failure)
 
 
 def _read(path: Path) -> str:
