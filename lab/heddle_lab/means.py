@@ -18,7 +18,7 @@ FOOTNOTE = (
 def lines(rows: list[Row]) -> list[str]:
     """Return a line for each machine, kernel and candidate that has several rows.
 
-    Such as `scx_heddle of eevdf on smp-4, Linux 7.3: speed +3.1 % (12 rows), p99 −24.0 % (5 rows)`.
+    Such as `scx_heddle against eevdf on smp-4, Linux 7.3: speed +3.1 % (12 rows), p99 −24.0 % (5 rows)`.
 
     Args:
         rows: compared rows in the table's order.
@@ -29,7 +29,7 @@ def lines(rows: list[Row]) -> list[str]:
         if parts := of(group):
             place = f"{first.machine}, Linux {first.kernel}"
             texts = [f"{name} {mean}" for name, mean in parts.items()]
-            found.append(f"{first.candidate} of {first.baseline} on {place}: {', '.join(texts)}")
+            found.append(f"{first.candidate} against {first.baseline} on {place}: {', '.join(texts)}")
     return found
 
 

@@ -1,9 +1,11 @@
 """Workloads: programs to run in the guest and how their output becomes metrics."""
 
+import itertools
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -75,10 +77,12 @@ class Metric(Model):
     value: str | None = None
     """expression over `elapsed_ns`, the parameters, `cpus` and `best_speeds` (instructions per 100 ns that so many
     tasks can do at once on the best places, from none to `cpus`), and over `matches` if there is a regex, else over
-    the JSON object on stdout: `count * 1e9 / elapsed_ns`, `matches | sum`, `latency_ns.p50`"""
+    the JSON object on stdout: `count * 1e9 / elapsed_ns`, `matches | sum`, `latency_ns.p50`,
+    `histograms | percentile(99)` of objects from bucket to count"""
     samples: str | None = None
     """of a percentile, that is a metric called `.p50`, `.p99` and so on: how many samples it is of, an expression over
-    what `value` may use. Where fewer than `latency.BEYOND` of them lie beyond it, the metric is left out"""
+    what `value` may use. Where fewer than `latency.BEYOND` of them lie beyond it, the metric is left out; none: it is
+    reported however few they are"""
     scale: float = 1.0
     """multiplies the number so that it is in `unit`"""
     resolution: Annotated[float, Field(gt=0)] | None = None
@@ -101,7 +105,7 @@ class Metric(Model):
                 _TEMPLATES.compile_expression(str(expression or 0))
         except (re.error, jinja2.TemplateError) as error:
             raise ValueError(f"metric '{self.name}': {error}") from error
-        if bool(_PERCENTILE.search(self.name)) != (self.samples is not None):
+        if self.samples is not None and not _PERCENTILE.search(self.name):
             raise ValueError(f"metric '{self.name}': `samples` says of how many a percentile is, and only a percentile")
         return self
 
@@ -301,7 +305,29 @@ def _content(name: str) -> str:
     raise HeddleError(f"{name}: no such file")
 
 
+def _percentile(histograms: Iterable[dict[str, int]], percent: float) -> int:
+    """Return the smallest bucket such that at least `percent` % of all counts are in it or in smaller ones.
+
+    Args:
+        histograms: bucket, an integer, -> count; of several threads, say.
+        percent: 0..100.
+
+    Raises:
+        ValueError: there are no counts.
+    """
+    counts: Counter[int] = Counter()
+    for histogram in histograms:
+        counts.update({int(bucket): count for bucket, count in histogram.items()})
+    if not counts:
+        raise ValueError("a percentile of no samples")
+    enough = counts.total() * percent / 100
+    buckets = sorted(counts)
+    sums = itertools.accumulate(counts[bucket] for bucket in buckets)
+    return next(bucket for bucket, up_to_it in zip(buckets, sums, strict=True) if up_to_it >= enough)
+
+
 _TEMPLATES = SandboxedEnvironment(undefined=jinja2.StrictUndefined, autoescape=False)
+_TEMPLATES.filters["percentile"] = _percentile
 _TEMPLATES.globals["content"] = _content
 
 

@@ -135,7 +135,7 @@ def test_means_are_geometric_and_count_a_short_time_as_speed() -> None:
         about = cell.provenance | {"metrics": {**METRICS, "latency_ns.p99": {"unit": "ns", "better": "lower"}}}
         run.append(cell.model_copy(update={"metrics": metrics, "provenance": about}))
     both = means.lines(comparison.schedulers(run))
-    assert both == ["scx_heddle of eevdf on smp-4, Linux 7.3: speed +100.0 % (4 rows), p99 +300.0 % (2 rows)"]
+    assert both == ["scx_heddle against eevdf on smp-4, Linux 7.3: speed +100.0 % (4 rows), p99 +300.0 % (2 rows)"]
     assert means.lines(comparison.schedulers([cell for cell in run if cell.params["load"] == 0.75]))[0].endswith(
         "speed +41.4 % (2 rows)"
     )

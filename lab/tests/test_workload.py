@@ -1,12 +1,13 @@
 """Workloads: parameters, templates, and numbers out of output."""
 
+import re
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heddle_lab import machine, tomlfile, workload
+from heddle_lab import machine, paths, tomlfile, workload
 from heddle_lab.errors import HeddleError
 from heddle_lab.results import Results
 from heddle_lab.workload import Workload
@@ -140,10 +141,30 @@ def test_samples_may_be_lines_or_known_before() -> None:
     assert known.measure(results("7\n"), known.parameters({"count": 5}), BOX) == {"m.p50": 7}
 
 
-@pytest.mark.parametrize("about", [{"name": "m.p50"}, {"name": "m", "samples": "count"}])
-def test_a_percentile_and_nothing_else_says_of_how_many_samples_it_is(about: dict[str, str]) -> None:
+def test_only_a_percentile_says_of_how_many_samples_it_is() -> None:
+    about = {"name": "m", "step": "go", "unit": "", "better": "lower", "value": "x", "samples": "count"}
     with pytest.raises(HeddleError, match="`samples` says of how many a percentile is"):
-        make(metrics=[{"step": "go", "unit": "", "better": "lower", "value": "x"} | about])
+        make(metrics=[about])
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in paths.WORKLOADS.glob("*.toml")))
+def test_every_shipped_percentile_does(name: str) -> None:
+    percentiles = [metric for metric in workload.load(name).metrics if re.search(r"\.p\d+$", metric.name)]
+    assert all(metric.samples for metric in percentiles)
+
+
+@pytest.mark.parametrize(("percent", "bucket"), [(50, 2), (75, 10), (99, 300), (100, 300)])
+def test_percentiles_of_histograms(percent: float, bucket: int) -> None:
+    value = f"threads | percentile({percent})"
+    metric = {"name": "m", "step": "go", "unit": "ns", "better": "lower", "value": value}
+    output = '{"threads": [{"2": 3, "10": 1}, {"10": 2, "300": 1, "1": 1}, {}]}'
+    assert measure(make(metrics=[metric]), output) == {"m": bucket}
+
+
+def test_no_samples_are_no_percentile() -> None:
+    metric = {"name": "m", "step": "go", "unit": "ns", "better": "lower", "value": "threads | percentile(99)"}
+    with pytest.raises(HeddleError, match="metric 'm': no number"):
+        measure(make(metrics=[metric]), '{"threads": [{}]}')
 
 
 def test_a_window_is_a_parameter_that_is_a_number() -> None:

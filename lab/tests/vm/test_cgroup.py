@@ -38,6 +38,12 @@ LIGHT = Contest(
     {"a": 1 / 10_001, "b": 10_000 / 10_001},
     {"a": 1, "b": 10_000},
 )
+DEEP = Contest(
+    "eight-deep",
+    [Hogs("a/1/2/3/4/5/6/7", 3), Hogs("b", 2)],
+    {"a": 0.25, "b": 0.75},
+    {"a": 100, "b": 300, "a/1": 10_000, "a/1/2": 1, "a/1/2/3/4/5": 10_000},
+)
 SMALL = [
     Contest(
         "one-to-two",
@@ -54,12 +60,7 @@ SMALL = [
         {"a": 100, "b": 300, "a/x": 200, "a/z": 100, "a/x/y": 7},
         cpus="1",
     ),
-    Contest(
-        "eight-deep",
-        [Hogs("a/1/2/3/4/5/6/7", 3), Hogs("b", 2)],
-        {"a": 0.25, "b": 0.75},
-        {"a": 100, "b": 300, "a/1": 10_000, "a/1/2": 1, "a/1/2/3/4/5": 10_000},
-    ),
+    replace(DEEP, cpus="1"),
     Alternating("alternating", [Hogs("a", 2), Hogs("b", 3)], HALF),
     Contest(
         "one-beside-seven-lighter",
@@ -89,10 +90,20 @@ def test_groups_get_their_shares(boot: Boot, tmp_path: Path, record_property: Re
     judge(results.check(), SMALL, record_property)
 
 
+UNEVEN_ERROR = 0.10
+"""of a share; EEVDF's was 4 to 23 % with six seeds"""
+
+
+def test_a_group_that_two_cpus_cannot_divide_evenly(boot: Boot, tmp_path: Path, record_property: Record) -> None:
+    """Three tasks beside two heavier ones: the share hangs on how often one of the three moves."""
+    results = boot(list(DEEP.steps()), machine=slow(tmp_path, "cores = 4"), sched=HEDDLE)
+    judge(results.check(), [DEEP], record_property, UNEVEN_ERROR, UNEVEN_ERROR)
+
+
 CONFINED = Contest("confined", [Hogs("a", 8, cpus="1-2"), Hogs("b", 8)], HALF, cpus="0-3")
 
 
-@pytest.mark.parametrize("before", [None, SMALL[3]], ids=["alone", "after-deep"])
+@pytest.mark.parametrize("before", [None, DEEP], ids=["alone", "after-deep"])
 def test_a_confined_group_gets_its_share(
     boot: Boot, tmp_path: Path, record_property: Record, before: Contest | None
 ) -> None:
