@@ -194,7 +194,7 @@ class TestCosts:
     def test_a_word_that_all_count_up_moves_once_for_each_increment(self, cpus: int) -> None:
         counts = [shared for _, shared, *_ in lines(cpus, LINE)]
         assert sum(counts) == pytest.approx(LINE_NS / LINE, rel=0.1)
-        assert max(counts) < 1.5 * min(counts)
+        assert sum(counts) < 1.1 * cpus * min(counts)  # one begins before the line is found contended
 
     @pytest.mark.parametrize("cpus", [2, 64])
     def test_words_of_their_own_lines_are_as_fast_as_ever(self, cpus: int) -> None:
