@@ -91,11 +91,11 @@ def test_groups_get_their_shares(boot: Boot, tmp_path: Path, record_property: Re
 
 
 UNEVEN_ERROR = 0.10
-"""of a share; EEVDF's was 4 to 23 % with six seeds"""
+"""of a share"""
 
 
 def test_a_group_that_two_cpus_cannot_divide_evenly(boot: Boot, tmp_path: Path, record_property: Record) -> None:
-    """Three tasks beside two heavier ones: the share hangs on how often one of the three moves."""
+    """Three tasks beside two heavier ones: the share depends on how often one of the three moves."""
     results = boot(list(DEEP.steps()), machine=slow(tmp_path, "cores = 4"), sched=HEDDLE)
     judge(results.check(), [DEEP], record_property, UNEVEN_ERROR, UNEVEN_ERROR)
 
@@ -275,7 +275,7 @@ ROUNDS = 3
 LOADS = 2
 """the least is taken: what the kernel has to do beside a scheduler from when it is loaded on only adds"""
 ROUND_TRIPS = 1000
-QUIET_MS = 20
+SETTLE_MS = 20
 """until the load before has gone"""
 
 MOST_OVERHEAD = 1.02
@@ -289,22 +289,19 @@ def pingpong(load: str) -> list[Step]:
     for number in range(ROUNDS):
         for depth in DEPTHS:
             name = f"{load} {depth} {number}"
-            steps.append(Step(name=f"before {name}", action=Sleep(ns=QUIET_MS * MS)))
+            steps.append(Step(name=f"before {name}", action=Sleep(ns=SETTLE_MS * MS)))
             cgroup = "/".join([f"deep{depth}"] * depth) or None
             steps.append(Step(name=name, argv=argv, cgroup=cgroup, policy="batch"))
     return steps
 
 
-def keeper(load: str) -> Step:
-    """A task of a group on another CPU: the timer that walks groups runs where the first of them woke up."""
+def beside_keeper(load: str) -> list[Step]:
+    """Have a task of a group run on another CPU: the timer that walks groups runs where the first of them woke up."""
     argv = ["heddle-load", "periodic", "--tasks", "1", "--cpus", "0", "--pin", "--work-insns", "1000"]
     argv += ["--period-us", "1000", "--for-ms", "3600000"]
-    return Step(name=f"keeper {load}", argv=argv, cgroup="keeper", background=True, timeout_ns=3_600_000 * MS)
-
-
-def beside_keeper(load: str) -> list[Step]:
-    beside = keeper(load)
-    return [beside, *pingpong(load), Step(name=f"end {beside.name}", action=KillStep(step=beside.name))]
+    name = f"keeper {load}"
+    keeper = Step(name=name, argv=argv, cgroup="keeper", background=True, timeout_ns=3_600_000 * MS)
+    return [keeper, *pingpong(load), Step(name=f"end {name}", action=KillStep(step=name))]
 
 
 def cost(results: Results, scheduler: str) -> list[float]:

@@ -194,7 +194,7 @@ def test_real_time_tasks_quotas_and_hotplug_at_once(boot: Boot, tmp_path: Path, 
 
 
 @pytest.mark.stress
-@pytest.mark.skipif(not STRESS, reason="a minute")
+@pytest.mark.skipif(not STRESS, reason="takes a minute of virtual time under each scheduler")
 @pytest.mark.parametrize("runtime_us", RUNTIMES_US)
 def test_parked_tasks_on_cpus_that_are_taken_again_and_again(
     boot: Boot, tmp_path: Path, runtime_us: str, record_property: Record
