@@ -143,7 +143,7 @@ class Topology(Model):
 class Clock(Model):
     """The virtual clock; lab/clock/README.md explains each option."""
 
-    quantum_ns: Annotated[int, Field(ge=100, le=1_000_000)] = 10_000
+    quantum_ns: Annotated[int, Field(ge=100, le=1_000_000)] = 1_000
     """length of a round in virtual ns: effects between CPUs are exact to this"""
     speed: Speed = 100
     """instructions per 100 virtual ns, of cores without a class"""

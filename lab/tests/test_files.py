@@ -100,7 +100,7 @@ def test_machine_becomes_arguments(tmp_path: Path, cache: Path) -> None:
     text = MACHINE.replace("cores = 4", "sockets = 2\ndies = 3\ncores = 4\nthreads = 2")
     line = arguments(path, text + "[clock]\nspeed = 60\nsmt = 70\n")
     assert "-smp cpus=48,sockets=2,dies=3,cores=4,threads=2 -m 1024M " in line
-    assert line.endswith("parallel=on,quantum=10000,smt=70,speed=60")
+    assert line.endswith("parallel=on,quantum=1000,smt=70,speed=60")
     assert (machine.load(str(path)).cpus, machine.load(str(path)).topology.llcs) == (48, 6)
 
 

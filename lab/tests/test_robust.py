@@ -70,4 +70,4 @@ def test_speeds_keep_their_ratio() -> None:
     variants = robust.variants(hybrid)
     speeds = [sorted({cpu.speed for cpu in variants[f"speed {sign}30 %"].layout()}) for sign in "-+"]
     assert speeds == [[42, 70], [78, 130]]
-    assert variants["Q/4"].clock.quantum_ns == 2500
+    assert variants["Q/4"].clock.quantum_ns == 250

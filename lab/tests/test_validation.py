@@ -94,7 +94,7 @@ def test_the_page_hides_nothing() -> None:
 
 def test_sides_differ_in_what_they_say() -> None:
     first, second = validation.cells(checks(sides=[SIDE, SIDE | {"quantum_ns": 2500, "speed": 50}]))["A check"][0]
-    assert (first.machine.clock.quantum_ns, second.machine.clock.quantum_ns) == (10_000, 2500)
+    assert (first.machine.clock.quantum_ns, second.machine.clock.quantum_ns) == (1_000, 2500)
     assert first.key() != second.key()
 
 

@@ -41,6 +41,9 @@ pub struct Options {
     /// CPUs that the threads may use, such as 0-3,8 [default: all]
     #[arg(long)]
     cpus: Option<String>,
+    /// Each thread stays on one of the CPUs, in turn: the two of a pair have neighbours of the list
+    #[arg(long, requires = "cpus")]
+    pin: bool,
 }
 
 /// One thread's ends of its pair's two pipes.
@@ -82,8 +85,10 @@ pub fn run(options: &Options) -> Result<Value> {
         ends.push(Mutex::new(Ends { from: back.0, to: there.1 }));
         ends.push(Mutex::new(Ends { from: there.0, to: back.1 }));
     }
-    let prepare = |_| {
-        cpus.as_deref().map_or(Ok(()), cpulist::pin)?;
+    let prepare = |index: usize| {
+        if let Some(cpus) = cpus.as_deref() {
+            cpulist::pin(if options.pin { std::slice::from_ref(&cpus[index % cpus.len()]) } else { cpus })?;
+        }
         let end = clock::now() + options.age_ms * 1_000_000;
         while clock::now() < end {
             work::execute(ITERATION);
