@@ -100,7 +100,7 @@ def test_machine_becomes_arguments(tmp_path: Path, cache: Path) -> None:
     text = MACHINE.replace("cores = 4", "sockets = 2\ndies = 3\ncores = 4\nthreads = 2")
     line = arguments(path, text + "[clock]\nspeed = 60\nsmt = 70\n")
     assert "-smp cpus=48,sockets=2,dies=3,cores=4,threads=2 -m 1024M " in line
-    assert line.endswith("parallel=on,quantum=1000,smt=70,speed=60")
+    assert "parallel=on,quantum=1000,smt=70,speed=60,kernel-speed=60," in line
     assert (machine.load(str(path)).cpus, machine.load(str(path)).topology.llcs) == (48, 6)
 
 
@@ -123,7 +123,7 @@ def test_cores_without_a_sibling_leave_a_slot_free(tmp_path: Path, cache: Path) 
     assert "-global max-x86_64-cpu.hwp-highest=50 " in line
     places = re.findall(r"-device max-x86_64-cpu,socket-id=0,core-id=(\d),thread-id=(\d),hwp-highest=(\d+)", line)
     assert places == [("0", "1", "50"), ("1", "0", "50"), ("1", "1", "50"), ("2", "0", "30"), ("3", "0", "30")]
-    assert line.endswith("speed=100:100:100:100:60:100:60")
+    assert ",speed=100:100:100:100:60:100:60,kernel-speed=100:100:100:100:60:100:60," in line
     assert machine.load(str(tmp_path / "box.toml")).kernel_arguments() == "possible_cpus=6"
 
 

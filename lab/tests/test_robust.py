@@ -59,10 +59,17 @@ def facts(box: machine.Machine) -> dict[str, object]:
     return {**box.clock.model_dump(), "footprint": footprint, "topology": box.topology.model_dump(), "rest": rest}
 
 
+COSTS = ["cache lines", "locked instructions", "IPIs", "kernel entry", "idle exit"]
+
+
 def test_what_a_machine_does_not_have_is_not_varied() -> None:
-    assert list(robust.variants(machine.load("smp-4"))) == ["Q/4", "speed -30 %", "speed +30 %"]
+    small, large = machine.load("smp-4"), machine.load("smp-16-2llc")
+    always = ["Q/4", "speed -30 %", "speed +30 %"]
+    costs = [f"{cost}: {change}" for change in ("none", "half", "double") for cost in COSTS]
+    assert list(robust.variants(small)) == [*always, *costs]
     more = ["SMT 50 %", "SMT 75 %", "no cold caches", "cold caches x2"]
-    assert list(robust.variants(machine.load("smp-16-2llc")))[3:] == more
+    assert list(robust.variants(large)) == [*always, *more, *costs]
+    assert list(robust.variants(small.model_copy(update={"costs": machine.Costs()}))) == always
 
 
 def test_speeds_keep_their_ratio() -> None:
