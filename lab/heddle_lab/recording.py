@@ -25,7 +25,7 @@ from itertools import chain
 import numpy as np
 
 from heddle_lab import lives
-from heddle_lab.errors import HeddleError
+from heddle_lab.errors import HeddleError, printable
 from heddle_lab.lives import Life
 from heddle_lab.measures import ftrace, perfscript, timeline
 from heddle_lab.measures.events import Events, Ints, Kind
@@ -44,7 +44,7 @@ _BRIEF = 0.05
 _PIECE_NS = 1_000_000
 """of the work of a task that never sleeps: what counts as a run of its replay"""
 
-_NUMBER = re.compile(r"[\d/:._#-]+$")
+_NUMBER = re.compile(r"[\d/:._#-]+\Z")
 
 _KERNEL = re.compile(
     r"^(kworker|ksoftirqd|migration|rcu|kswapd|kcompactd|cpuhp|idle_inject|irq|watchdog|khugepaged|kdamond)"
@@ -97,7 +97,7 @@ class Load:
     def row(self, group: Group) -> tuple[str, ...]:
         """Return what a listing says of a group: name, tasks, partial lives, runs, how it is woken."""
         how = f"{group.woken:.0%}" if len(group.sleeps_ns) else "never sleep"
-        return group.name, str(group.tasks), str(group.parts(self.duration_ns)), str(len(group.runs_ns)), how
+        return printable(group.name), str(group.tasks), str(group.parts(self.duration_ns)), str(len(group.runs_ns)), how
 
     @property
     def threads(self) -> int:
@@ -114,14 +114,18 @@ def read(text: str, where: str) -> Load:
     """Read the text of `perf sched script`, `perf script`, `trace-cmd report` or tracefs's `trace`.
 
     Args:
-        text: the events.
+        text: the events; bytes that are no UTF-8 as `surrogateescape` decodes them.
         where: the file's name, for errors.
 
     Raises:
-        HeddleError: it has no sched_switch, no wakeups, none that is understood, or no task but the kernel's.
+        HeddleError: it has no sched_switch, no wakeups, none that is understood, or no task but the kernel's; or a
+            CPU's clock goes back.
     """
-    events = ftrace.parse(perfscript.to_ftrace(text))
-    unread = perfscript.unread(text, events)
+    script = perfscript.read(text)
+    if script.jump:
+        mend = "give one recording at a time, by a clock that does not jump: `-k mono` (perf), `-C mono` (trace-cmd)"
+        raise HeddleError(f"{where}: {script.jump}: {mend}")
+    events, unread = ftrace.parse(script.ftrace), script.unread
     _refuse_without(events, {"sched_switch": Kind.SWITCH}, unread, where, _GIVE)
     _refuse_without(events, _WAKEUPS, unread, where, "without them it is not known when a task waits")
     found = of_events(events)
@@ -152,7 +156,8 @@ def of_events(events: Events, only: list[str] | None = None) -> Load:
         events: with switches and wakeups.
         only: keep the groups of these names alone; none: all but the kernel's threads.
     """
-    line = timeline.build(events)
+    # The highest number says how many CPUs there are; the time of those that show nothing is of no use here.
+    line = timeline.build(events, silent=False)
     members: dict[tuple[str, bool], list[Life]] = defaultdict(list)
     for life in lives.of(line, events):
         name = _group_name(line.comms.get(life.pid, "?"))
@@ -216,7 +221,10 @@ class _Place:
 
 
 def _group_name(comm: str) -> str:
-    return _NUMBER.sub("", comm) or comm
+    """Return a task's name without its number; bytes that are no UTF-8 are spelt out in hex."""
+    raw = comm.replace(perfscript.LINE_END, "\n").encode("utf-8", "surrogateescape")
+    name = raw.decode("utf-8", "backslashreplace")
+    return _NUMBER.sub("", name) or name
 
 
 def _nice(line: Timeline, pids: list[int]) -> int:
