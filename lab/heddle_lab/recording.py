@@ -24,7 +24,7 @@ from itertools import chain
 
 import numpy as np
 
-from heddle_lab import lives
+from heddle_lab import lives, tomlfile
 from heddle_lab.errors import HeddleError, printable
 from heddle_lab.lives import Life
 from heddle_lab.measures import ftrace, perfscript, timeline
@@ -45,6 +45,12 @@ _PIECE_NS = 1_000_000
 """of the work of a task that never sleeps: what counts as a run of its replay"""
 
 _NUMBER = re.compile(r"[\d/:._#-]+\Z")
+
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
+"""of JSON"""
+
+_ESCAPED = {ord(character): f"\\u{ord(character):04x}" for character in "'{}"}
+"""what would end TOML's literal string or begin or end a template's tag"""
 
 _KERNEL = re.compile(
     r"^(kworker|ksoftirqd|migration|rcu|kswapd|kcompactd|cpuhp|idle_inject|irq|watchdog|khugepaged|kdamond)"
@@ -270,15 +276,17 @@ def workload(found: Load, name: str, source: str) -> str:
     """
     model = {"length_ns": found.duration_ns, "groups": [_group(group, found) for group in found.groups]}
     text = json.dumps(model, separators=(",", ":"), ensure_ascii=True)
+    # Names are what any user of the recorded machine made them; JSON's own braces stand beside no other brace, % or #.
+    text = _STRING.sub(lambda string: string[0].translate(_ESCAPED), text)
     tasks = sum(group.tasks for group in found.groups)
     seconds = found.duration_ns / 1e9
     summary = f"{tasks} tasks in {len(found.groups)} groups, recorded for {seconds:.3g} s on {found.cpus} CPUs"
     # Lives are at times of the trace: where they matter, the whole trace is played.
     whole_ms = max(1, round(found.duration_ns / 1e6))
     return _TEMPLATE.format(
-        name=json.dumps(name),
-        summary=json.dumps(summary),
-        source=json.dumps(source),
+        name=tomlfile.string(name),
+        summary=tomlfile.string(summary),
+        source=tomlfile.string(source),
         warm_up_ms=0 if found.brief > _BRIEF else _WARM_UP_MS,
         for_ms=whole_ms if found.brief > _BRIEF else _FOR_MS,
         model=text,

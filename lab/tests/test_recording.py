@@ -2,17 +2,19 @@
 
 import dataclasses
 import json
+import re
 import tomllib
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from heddle_lab import cli, fidelity, kernels, machine, recording, workload
+from heddle_lab import cli, fidelity, kernels, machine, recording, tomlfile, workload
 from heddle_lab.errors import HeddleError
 from heddle_lab.measures import ftrace, perfscript, timeline
 
@@ -225,6 +227,43 @@ def test_cpus_may_come_in_any_order(order: list[int]) -> None:
     mixed = [line for turn in order for line in of_cpu[turn % 2]][: len(lines)]
     found, expected = (recording.read("\n".join(some), "x") for some in (mixed, lines))
     assert recording.workload(found, "w", "") == recording.workload(expected, "w", "")
+
+
+PARTS = ["'" * 3, "{% endraw %}", "{% raw %}", "\x1b[31m", ":1 [1] S ==> b", " pid=7", "-1 [0] 5: x: ", "\\u0041"]
+PARTS += ["{{", "}}", "{%", "%}", "{#", "#}", *"'\"\\{} =a0/\n\r\x7f\x85\u2028é😀"]
+NAMES = st.binary(max_size=15) | st.lists(st.sampled_from(PARTS)).map(lambda parts: "".join(parts).encode()[:15])
+
+
+@pytest.mark.parametrize("style", STYLES)
+@given(NAMES)
+def test_any_name_comes_back(style: str, name: bytes) -> None:
+    name = name.replace(b"\0", b"")
+    if style == "short":
+        name = name.lstrip(b" ")  # the tool's own spaces are before it
+    text = ping_pong(4, style, name.decode("utf-8", "surrogateescape"))
+    shown = name.decode("utf-8", "backslashreplace")
+    group = re.sub(r"[\d/:._#-]+\Z", "", shown) or shown
+    assume(group != "pong")
+    with TemporaryDirectory() as folder:
+        trace, file = Path(folder) / "trace.txt", Path(folder) / "w.toml"
+        trace.write_bytes(text.encode("utf-8", "surrogateescape"))
+        done = CliRunner().invoke(cli.cli, ["record", str(trace), "--out", str(file)], standalone_mode=False)
+        assert done.exception is None
+        assert "not understood" not in done.output
+        assert all(character.isprintable() or character == "\n" for character in done.output)
+        load = workload.load(str(file))
+    step = load.job_steps(load.parameters({}), machine.load("smp-4"), seed=1)[0]
+    assert step.stdin is not None
+    assert sorted(mine["name"] for mine in json.loads(step.stdin)["groups"]) == sorted([group, "pong"])
+
+
+@given(st.text())
+def test_any_text_is_a_toml_string(text: str) -> None:
+    assert tomllib.loads(f"a = {tomlfile.string(text)}") == {"a": text}
+
+
+def test_a_text_of_bytes_that_are_no_utf_8_is_a_toml_string() -> None:
+    assert tomllib.loads(f"a = {tomlfile.string('x' + chr(0xDCFF))}") == {"a": "x\\udcff"}
 
 
 MS = 1_000_000
