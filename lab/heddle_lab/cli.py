@@ -373,7 +373,8 @@ def record(file: Path, out: Path | None, source: str, machine_name: str | None, 
     sched_waking` and `report`.
     """
     try:
-        text = file.read_text(encoding="utf-8", errors="replace")
+        # As it is: names of tasks are any bytes, and a carriage return in one ends no line.
+        text = file.read_bytes().decode("utf-8", "surrogateescape")
     except OSError as error:
         raise HeddleError(f"{file}: {error.strerror}") from error
     recorded = recording.read(text, str(file))
