@@ -17,6 +17,7 @@ recorded.
 
 import json
 import re
+import shlex
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from dataclasses import dataclass, replace
@@ -24,7 +25,7 @@ from itertools import chain
 
 import numpy as np
 
-from heddle_lab import lives, tomlfile
+from heddle_lab import lives, tomlfile, units
 from heddle_lab.errors import HeddleError, printable
 from heddle_lab.lives import Life
 from heddle_lab.measures import ftrace, perfscript, timeline
@@ -43,6 +44,12 @@ _BRIEF = 0.05
 
 _PIECE_NS = 1_000_000
 """of the work of a task that never sleeps: what counts as a run of its replay"""
+
+PARTS = (
+    "Partial lives do not go through the whole trace: a task begins or ends within it, or runs or sleeps for more than "
+    f"{lives.LONG:.0%} of it at a time. They are played at the times at which they were."
+)
+"""what the heading of a listing means"""
 
 _NUMBER = re.compile(r"[\d/:._#-]+\Z")
 
@@ -106,6 +113,11 @@ class Load:
         return printable(group.name), str(group.tasks), str(group.parts(self.duration_ns)), str(len(group.runs_ns)), how
 
     @property
+    def has_parts(self) -> bool:
+        """Whether a life does not go through the whole trace."""
+        return any(group.parts(self.duration_ns) for group in self.groups)
+
+    @property
     def threads(self) -> int:
         """How many threads play it."""
         return sum(len(lives.threads(group.lives)) for group in self.groups)
@@ -114,6 +126,30 @@ class Load:
     def runs_ns(self) -> Ints:
         """All run lengths."""
         return np.concatenate([group.runs_ns for group in self.groups])
+
+
+def text_of(content: bytes, where: str) -> str:
+    """Return the text of a file as it is: names of tasks are any bytes, and a carriage return in one ends no line.
+
+    Args:
+        content: of the file.
+        where: its name, for the error.
+
+    Raises:
+        HeddleError: it is what a recorder wrote, from which its own program makes the text.
+    """
+    for magic, (what, command) in _BINARY.items():
+        if content.startswith(magic):
+            makes = command.format(file=shlex.quote(where))
+            raise HeddleError(f"{where}: {what}, no text: `{makes} > trace.txt` makes the text, give trace.txt")
+    return content.decode("utf-8", "surrogateescape")
+
+
+_BINARY = {
+    b"PERFILE2": ("perf's binary", "perf script -i {file}"),
+    b"\x17\x08\x44tracing": ("trace-cmd's binary", "trace-cmd report -i {file}"),
+}
+"""first bytes of a recorder's file -> what it is, and the command that makes text of it"""
 
 
 def read(text: str, where: str) -> Load:
@@ -151,7 +187,8 @@ def _refuse_without(events: Events, kinds: dict[str, Kind], unread: list[str], w
         return
     lines = [line.strip() for line in unread if any(f"{name}:" in line for name in kinds)]
     if lines:
-        raise HeddleError(f"{where}: {len(lines)} lines not understood, first: {lines[0]!r}: {_GIVE}")
+        count = units.counted(len(lines), "line")
+        raise HeddleError(f"{where}: {count} not understood, first: {lines[0]!r}: {_GIVE}")
     raise HeddleError(f"{where}: no {next(iter(kinds))} events: {why}")
 
 
@@ -280,7 +317,8 @@ def workload(found: Load, name: str, source: str) -> str:
     text = _STRING.sub(lambda string: string[0].translate(_ESCAPED), text)
     tasks = sum(group.tasks for group in found.groups)
     seconds = found.duration_ns / 1e9
-    summary = f"{tasks} tasks in {len(found.groups)} groups, recorded for {seconds:.3g} s on {found.cpus} CPUs"
+    who = f"{units.counted(tasks, 'task')} in {units.counted(len(found.groups), 'group')}"
+    summary = f"{who}, recorded for {seconds:.3g} s on {units.counted(found.cpus, 'CPU')}"
     # Lives are at times of the trace: where they matter, the whole trace is played.
     whole_ms = max(1, round(found.duration_ns / 1e6))
     return _TEMPLATE.format(

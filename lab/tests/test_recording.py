@@ -106,7 +106,7 @@ def test_the_workload_says_what_was_found(tmp_path: Path) -> None:
 def test_a_perfect_replay_is_not_apart() -> None:
     found = recording.read(ping_pong(50, "ftrace"), "x")
     rows = fidelity.table(found, found)
-    assert [row[3] for row in rows] == ["±0.0 %"] * 4 + ["0.000"]
+    assert [row[3] for row in rows] == ["+0.00 points"] + ["±0.0 %"] * 3 + ["0.000"]
     twice = recording.read(ping_pong(50, "ftrace").replace("ping", "song"), "x")
     longer = recording.Load(**{**vars(twice), "switches": twice.switches * 2})
     assert fidelity.table(found, longer)[1][3] == "+100.0 %"
@@ -376,6 +376,8 @@ def test_what_is_not_understood_is_counted_and_shown(tmp_path: Path, monkeypatch
     done = CliRunner().invoke(cli.cli, ["record", "trace.txt"], standalone_mode=False)
     assert done.exception is None
     assert f"heddle: trace.txt: 2 lines not understood, first: {raw.strip()!r}\n" in done.output
+    file.write_text("\n".join([raw, *lines]))
+    assert "heddle: trace.txt: 1 line not" in CliRunner().invoke(cli.cli, ["record", "trace.txt"]).output
     file.write_text("\n".join(lines))
     assert "not understood" not in CliRunner().invoke(cli.cli, ["record", "trace.txt"], standalone_mode=False).output
 
@@ -385,7 +387,10 @@ def test_what_is_not_understood_is_counted_and_shown(tmp_path: Path, monkeypatch
     [
         ({"switches": 1.2, "wakeups": 0.8}, ""),
         ({"switches": 15.6}, "the replay is not like the trace: switches 2"),
-        ({"utilisation": 3.0}, "utilisation 7."),
+        (
+            {"utilisation": 3.0},
+            " points; at most 10 points); smp-4 has 4 CPUs and the trace 2 CPUs: take a machine of 2",
+        ),
         ({"wakeups": 0.7, "switches": 0.7}, "(−30.0 %; at most 25 %), wakeups 2"),
     ],
 )
@@ -419,3 +424,43 @@ def test_the_start_of_threads_and_few_switches_are_no_fault() -> None:
         assert [fault.split()[0] for fault in fidelity.faults(found, other)] == named
     idle = dataclasses.replace(found, switches=18.0)
     assert fidelity.faults(idle, dataclasses.replace(idle, switches=18.0 + few)) == []
+
+
+def test_a_machine_of_another_size_than_the_trace_is_named() -> None:
+    found = recording.read(ping_pong(50, "ftrace"), "x")
+    of_two = "; smp-4 has 4 CPUs and the trace 2 CPUs: take a machine of 2 CPUs (`heddle machines` lists them)"
+    assert fidelity.mismatch(found, machine.load("smp-4")) == of_two
+    assert fidelity.mismatch(dataclasses.replace(found, cpus=4), machine.load("smp-4")) == ""
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        (b"PERFILE2\x68\0\0\0", "perf's binary, no text: `perf script -i {file} > trace.txt` makes the text"),
+        (b"\x17\x08\x44tracing6\0", "trace-cmd's binary, no text: `trace-cmd report -i {file} > trace.txt` makes the"),
+    ],
+)
+def test_what_a_recorder_wrote_is_no_text(tmp_path: Path, content: bytes, complaint: str) -> None:
+    file = tmp_path / "perf.data"
+    file.write_bytes(content)
+    done = CliRunner().invoke(cli.cli, ["record", str(file)], standalone_mode=False)
+    assert str(done.exception).startswith(f"{file}: {complaint.format(file=file)}")
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_a_folder_that_is_not_there_is_not_made(tmp_path: Path) -> None:
+    file, target = tmp_path / "trace.txt", tmp_path / "none" / "x.toml"
+    file.write_text(ping_pong(50, "ftrace"))
+    done = CliRunner().invoke(cli.cli, ["record", str(file), "--out", str(target)], standalone_mode=False)
+    complaint = f"cannot write {target}: no folder {target.parent}; make it, or name another file by --out"
+    assert str(done.exception) == complaint
+    assert not target.parent.exists()
+
+
+def test_partial_lives_are_explained_where_there_are_some(tmp_path: Path) -> None:
+    file = tmp_path / "trace.txt"
+    for text, explained in ((trace(short_lived(6), 6800 * MS), True), (ping_pong(50, "ftrace"), False)):
+        file.write_text(text)
+        done = CliRunner().invoke(cli.cli, ["record", str(file)], standalone_mode=False)
+        assert done.exception is None
+        assert (recording.PARTS in done.output) == explained
