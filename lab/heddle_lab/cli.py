@@ -1,5 +1,6 @@
 """The command `heddle`."""
 
+import io
 import math
 import re
 import shlex
@@ -36,6 +37,7 @@ from heddle_lab import (
     timelines,
     tomlfile,
     tracing,
+    units,
     validation,
     vm,
     windows,
@@ -142,6 +144,8 @@ def run(
     wanted = overrides.apply(experiment.load(file) if file else None)
     cells = wanted.cells(overrides.origins(file) if file else experiment.NOWHERE)
     boots = [boot for cell in cells for boot in ((cell, cell.twin()) if wanted.trace else (cell,))]
+    folder = out or Path("out") / wanted.name
+    files.make_folder(folder)  # before hours of measurement
     with Reporter(len(boots)) as reporter:
         runner = Runner(
             Store(paths.cells()),
@@ -153,7 +157,6 @@ def run(
             report=reporter.show,
         )
         outcome = runner.run(boots)
-    folder = out or Path("out") / wanted.name
     return _conclude(wanted, cells, outcome, folder)
 
 
@@ -209,10 +212,8 @@ def _failure_lines(failures: list[Failure]) -> list[str]:
     cells: dict[str, list[str]] = {}
     for failure in failures:
         cells.setdefault(failure.error, []).append(failure.cell)
-    return [
-        f"{met[0]}{f' (and {len(met) - 1} more cells)' if len(met) > 1 else ''}: {error}"
-        for error, met in cells.items()
-    ]
+    more = {error: units.counted(len(met) - 1, "more cell") for error, met in cells.items()}
+    return [f"{met[0]}{f' (and {more[error]})' if len(met) > 1 else ''}: {error}" for error, met in cells.items()]
 
 
 def _publish(folder: Path, cells: list[CellResult], about: resultfile.About) -> None:
@@ -369,27 +370,34 @@ def show_profile(
 def record(file: Path, out: Path | None, source: str, machine_name: str | None, kernel_name: str) -> None:
     """Turn a trace of a real machine into a workload.
 
-    TRACE is the text of `perf sched record` and `perf sched script`, or of trace-cmd's `record -e sched_switch -e
-    sched_waking` and `report`.
+    TRACE is the text of `perf sched record -o perf.data` and `perf sched script -i perf.data`, or of trace-cmd's
+    `record -e sched_switch -e sched_waking` and `report`.
     """
+    target = out or file.with_suffix(".toml")
+    if not target.parent.is_dir():
+        raise HeddleError(f"cannot write {target}: no folder {target.parent}; make it, or name another file by --out")
     try:
-        text = file.read_text(encoding="utf-8", errors="replace")
+        content = file.read_bytes()
     except OSError as error:
         raise HeddleError(f"{file}: {error.strerror}") from error
-    recorded = recording.read(text, str(file))
+    recorded = recording.read(recording.text_of(content, str(file)), str(file))
     if recorded.unread:
-        what = f"{recorded.unread} lines not understood, first: {recorded.first_unread.strip()!r}"
+        lines = units.counted(recorded.unread, "line")
+        what = f"{lines} not understood, first: {recorded.first_unread.strip()!r}"
         click.echo(f"heddle: {file}: {what}", err=True)
-    target = out or file.with_suffix(".toml")
     name = re.sub("[^a-z0-9]+", "-", target.stem.lower()).strip("-") or "recorded"
     files.write_text(target, recording.workload(recorded, name, source or f"recorded: {file.name}"))
     _listing(("group", "tasks", "partial lives", "runs", "woken by tasks"), list(map(recorded.row, recorded.groups)))
+    if recorded.has_parts:
+        click.echo(recording.PARTS)
     click.echo(target)
     if machine_name:
-        replayed = fidelity.replay(recorded, target, machine.load(machine_name), kernels.find(kernel_name))
+        box = machine.load(machine_name)
+        replayed = fidelity.replay(recorded, target, box, kernels.find(kernel_name))
         _listing(("what", "trace", "replay", "apart"), fidelity.table(recorded, replayed))
         if faults := fidelity.faults(recorded, replayed):
-            raise HeddleError(f"{target}: the replay is not like the trace: {', '.join(faults)}")
+            why = fidelity.mismatch(recorded, box)
+            raise HeddleError(f"{target}: the replay is not like the trace: {', '.join(faults)}{why}")
 
 
 @cli.command()
@@ -397,6 +405,7 @@ def record(file: Path, out: Path | None, source: str, machine_name: str | None, 
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), metavar="PAGE.md", default=validation.PAGE)
 def validate(jobs: int | None, out: Path) -> int:
     """Measure what the laboratory claims about itself and write the page; exit status 1 if a check disagrees."""
+    files.make_folder(out.parent)
     checks = validation.load()
     planned = validation.cells(checks)
     varied = windows.plan(experiment.load(checks.windows))
@@ -495,6 +504,7 @@ def shell(machine_name: str, kernel_name: str, sched: str, layers: tuple[str, ..
     """Boot a guest and open its console here; `exit` powers it off."""
     started = scheduler.parse(sched)
     started.check(layers)
+    started.check_options()
     vm.console(
         vm.Guest(
             machine=machine.load(machine_name),
@@ -529,8 +539,20 @@ def write_manual(folder: Path) -> None:
 
 
 def _console() -> Console:
-    """Return stdout; in a pipe or a file the tables are as wide as they need, whatever the terminal is."""
-    return Console() if sys.stdout.isatty() else Console(width=_WIDE)
+    """Return stdout; in a pipe or a file the tables are as wide as they need, without blanks at the end of a line."""
+    return Console() if sys.stdout.isatty() else Console(width=_WIDE, file=_Trimmed())
+
+
+class _Trimmed(io.StringIO):
+    """Stdout for whole lines, as a console prints them."""
+
+    def write(self, text: str) -> int:
+        """Write text, less the blanks before each of its line ends."""
+        return sys.stdout.write(re.sub(r" +$", "", text, flags=re.MULTILINE))
+
+    def flush(self) -> None:
+        """Flush stdout."""
+        sys.stdout.flush()
 
 
 _WIDE = 10_000

@@ -68,6 +68,8 @@ class Experiment(Model):
         with _blaming(origins.get("schedulers")):
             contestants = [scheduler.parse(text) for text in self.schedulers]
             _refuse_twins([contestant.name for contestant in contestants])
+            for contestant in contestants:
+                contestant.check_options()
         with _blaming(origins.get("workloads")):
             points = self._points()
         for contestant, (load, _) in product(contestants, points):

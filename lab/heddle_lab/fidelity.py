@@ -52,6 +52,8 @@ def table(recorded: Load, replayed: Load) -> list[tuple[str, str, str, str]]:
 
     def row(name: str, before: float, after: float, unit: str) -> tuple[str, str, str, str]:
         apart = units.percent(after / before - 1) if before else "–"
+        if unit == units.SHARE:  # as its bound
+            apart = units.difference(after - before, unit)
         return name, units.quantity(before, unit), units.quantity(after, unit), apart
 
     before, after = (float(np.median(load.runs_ns)) for load in (recorded, replayed))
@@ -71,7 +73,7 @@ def faults(recorded: Load, replayed: Load) -> list[str]:
     if abs(apart) > POINTS:
         before, after = (units.quantity(load.utilisation, units.SHARE) for load in (recorded, replayed))
         difference = units.difference(apart, units.SHARE)
-        found.append(f"utilisation {before} -> {after} ({difference}; at most {POINTS * 100:.0f})")
+        found.append(f"utilisation {before} -> {after} ({difference}; at most {POINTS * 100:.0f} points)")
     for name in ("switches", "wakeups"):
         was, is_now = float(getattr(recorded, name)), float(getattr(replayed, name))
         few, begun = FEW * recorded.cpus, START * recorded.threads / (replayed.duration_ns / 1e9)
@@ -80,3 +82,11 @@ def faults(recorded: Load, replayed: Load) -> list[str]:
             texts = units.quantity(was, "/s"), units.quantity(is_now, "/s")
             found.append(f"{name} {texts[0]} -> {texts[1]} ({change}; at most {RATES * 100:.0f} %)")
     return found
+
+
+def mismatch(recorded: Load, box: Machine) -> str:
+    """Return what to add to the faults if the machine has another number of CPUs than the trace; else nothing."""
+    if box.cpus == recorded.cpus:
+        return ""
+    has, wanted = units.counted(box.cpus, "CPU"), units.counted(recorded.cpus, "CPU")
+    return f"; {box.name} has {has} and the trace {wanted}: take a machine of {wanted} (`heddle machines` lists them)"

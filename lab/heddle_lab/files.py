@@ -39,6 +39,20 @@ def write_bytes(path: Path, content: bytes) -> None:
         raise HeddleError(f"cannot write {path}: {error.strerror}") from error
 
 
+def make_folder(path: Path) -> None:
+    """Make a folder that files can be written to, with those above it; one that is there already is no error.
+
+    Raises:
+        HeddleError: it cannot be made, or nothing can be written there.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path):
+            pass
+    except OSError as error:
+        raise HeddleError(f"cannot write to the folder {path}: {error.strerror}; name another by --out") from error
+
+
 def remove(path: Path) -> None:
     """Delete a file; one that is gone already is no error.
 

@@ -8,6 +8,9 @@ from heddle_lab import bzimage, files, hashing, paths
 from heddle_lab.errors import HeddleError
 from heddle_lab.tomlfile import Model
 
+_VERSION = re.compile(r"\d+\.\d+(\.\d+)?")
+"""of Linux, as setup takes it"""
+
 
 class Kernel(Model):
     """A bootable kernel and its configuration."""
@@ -83,7 +86,9 @@ def find(name: str) -> Kernel:
     folder = paths.kernel_dir(release)
     if not release or not (folder / "vmlinuz").is_file():
         have = ", ".join(sorted(index)) or "none: run `make setup`"
-        raise HeddleError(f"unknown kernel '{name}'; known: {have} (or a path to a bzImage)")
+        wanted = name if _VERSION.fullmatch(name) else "VERSION"
+        more = f"`python3 -m setup kernel {wanted}` adds one, or give a path to a bzImage"
+        raise HeddleError(f"unknown kernel '{name}'; known: {have}; {more}")
     return Kernel(name=name, release=release, image=folder / "vmlinuz", config=folder / "config")
 
 

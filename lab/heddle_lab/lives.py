@@ -7,7 +7,7 @@ import numpy as np
 from heddle_lab.measures.events import Events, Ints, Kind
 from heddle_lab.measures.timeline import Cause, End, Runs, Timeline
 
-_LONG = 0.1
+LONG = 0.1
 """part of the trace: a task has too few longer runs or sleeps for a distribution, they are played when they happened"""
 
 _EDGE = 0.01
@@ -94,7 +94,7 @@ class _Task:
             seen_born: the trace shows its birth; else it may have slept or waited before its first run.
             seen_dead: the trace shows its end.
         """
-        long = _LONG * duration
+        long = LONG * duration
         # One that waits for most of the time is no long run; one of many that compute is, whatever its share.
         busy = (self.ends - self.begins > long) & (self.spent > long / 10)
         cuts = np.flatnonzero((self.slept > long) | busy[:-1] | busy[1:]) + 1

@@ -7,7 +7,7 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from heddle_lab import runner
+from heddle_lab import runner, units
 
 
 class Reporter:
@@ -43,7 +43,11 @@ class Reporter:
 
     def announce(self, plan: runner.Plan) -> None:
         """Say what is to be measured and how long that may take."""
-        cells = f"{plan.missing} cells to measure, {plan.stored} stored; {plan.jobs} at a time"
+        if not plan.missing:
+            every = f"all {plan.stored} cells are" if plan.stored > 1 else "the cell is"
+            click.echo(f"{every} stored: nothing to measure", err=True)
+            return
+        cells = f"{units.counted(plan.missing, 'cell')} to measure, {plan.stored} stored; {plan.jobs} at a time"
         length = "no earlier cell tells how long" if plan.expected_s is None else f"about {_duration(plan.expected_s)}"
         click.echo(f"{cells}: {length}", err=True)
 

@@ -17,6 +17,7 @@ recorded.
 
 import json
 import re
+import shlex
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from dataclasses import dataclass, replace
@@ -24,8 +25,8 @@ from itertools import chain
 
 import numpy as np
 
-from heddle_lab import lives
-from heddle_lab.errors import HeddleError
+from heddle_lab import lives, tomlfile, units
+from heddle_lab.errors import HeddleError, printable
 from heddle_lab.lives import Life
 from heddle_lab.measures import ftrace, perfscript, timeline
 from heddle_lab.measures.events import Events, Ints, Kind
@@ -44,7 +45,19 @@ _BRIEF = 0.05
 _PIECE_NS = 1_000_000
 """of the work of a task that never sleeps: what counts as a run of its replay"""
 
-_NUMBER = re.compile(r"[\d/:._#-]+$")
+PARTS = (
+    "Partial lives do not go through the whole trace: a task begins or ends within it, or runs or sleeps for more than "
+    f"{lives.LONG:.0%} of it at a time. They are played at the times at which they were."
+)
+"""what the heading of a listing means"""
+
+_NUMBER = re.compile(r"[\d/:._#-]+\Z")
+
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
+"""of JSON"""
+
+_ESCAPED = {ord(character): f"\\u{ord(character):04x}" for character in "'{}"}
+"""what would end TOML's literal string or begin or end a template's tag"""
 
 _KERNEL = re.compile(
     r"^(kworker|ksoftirqd|migration|rcu|kswapd|kcompactd|cpuhp|idle_inject|irq|watchdog|khugepaged|kdamond)"
@@ -97,7 +110,12 @@ class Load:
     def row(self, group: Group) -> tuple[str, ...]:
         """Return what a listing says of a group: name, tasks, partial lives, runs, how it is woken."""
         how = f"{group.woken:.0%}" if len(group.sleeps_ns) else "never sleep"
-        return group.name, str(group.tasks), str(group.parts(self.duration_ns)), str(len(group.runs_ns)), how
+        return printable(group.name), str(group.tasks), str(group.parts(self.duration_ns)), str(len(group.runs_ns)), how
+
+    @property
+    def has_parts(self) -> bool:
+        """Whether a life does not go through the whole trace."""
+        return any(group.parts(self.duration_ns) for group in self.groups)
 
     @property
     def threads(self) -> int:
@@ -110,18 +128,46 @@ class Load:
         return np.concatenate([group.runs_ns for group in self.groups])
 
 
+def text_of(content: bytes, where: str) -> str:
+    """Return the text of a file as it is: names of tasks are any bytes, and a carriage return in one ends no line.
+
+    Args:
+        content: of the file.
+        where: its name, for the error.
+
+    Raises:
+        HeddleError: it is what a recorder wrote, from which its own program makes the text.
+    """
+    for magic, (what, command) in _BINARY.items():
+        if content.startswith(magic):
+            makes = command.format(file=shlex.quote(where))
+            raise HeddleError(f"{where}: {what}, no text: `{makes} > trace.txt` makes the text, give trace.txt")
+    return content.decode("utf-8", "surrogateescape")
+
+
+_BINARY = {
+    b"PERFILE2": ("perf's binary", "perf script -i {file}"),
+    b"\x17\x08\x44tracing": ("trace-cmd's binary", "trace-cmd report -i {file}"),
+}
+"""first bytes of a recorder's file -> what it is, and the command that makes text of it"""
+
+
 def read(text: str, where: str) -> Load:
     """Read the text of `perf sched script`, `perf script`, `trace-cmd report` or tracefs's `trace`.
 
     Args:
-        text: the events.
+        text: the events; bytes that are no UTF-8 as `surrogateescape` decodes them.
         where: the file's name, for errors.
 
     Raises:
-        HeddleError: it has no sched_switch, no wakeups, none that is understood, or no task but the kernel's.
+        HeddleError: it has no sched_switch, no wakeups, none that is understood, or no task but the kernel's; or a
+            CPU's clock goes back.
     """
-    events = ftrace.parse(perfscript.to_ftrace(text))
-    unread = perfscript.unread(text, events)
+    script = perfscript.read(text)
+    if script.jump:
+        mend = "give one recording at a time, by a clock that does not jump: `-k mono` (perf), `-C mono` (trace-cmd)"
+        raise HeddleError(f"{where}: {script.jump}: {mend}")
+    events, unread = ftrace.parse(script.ftrace), script.unread
     _refuse_without(events, {"sched_switch": Kind.SWITCH}, unread, where, _GIVE)
     _refuse_without(events, _WAKEUPS, unread, where, "without them it is not known when a task waits")
     found = of_events(events)
@@ -141,7 +187,8 @@ def _refuse_without(events: Events, kinds: dict[str, Kind], unread: list[str], w
         return
     lines = [line.strip() for line in unread if any(f"{name}:" in line for name in kinds)]
     if lines:
-        raise HeddleError(f"{where}: {len(lines)} lines not understood, first: {lines[0]!r}: {_GIVE}")
+        count = units.counted(len(lines), "line")
+        raise HeddleError(f"{where}: {count} not understood, first: {lines[0]!r}: {_GIVE}")
     raise HeddleError(f"{where}: no {next(iter(kinds))} events: {why}")
 
 
@@ -152,7 +199,8 @@ def of_events(events: Events, only: list[str] | None = None) -> Load:
         events: with switches and wakeups.
         only: keep the groups of these names alone; none: all but the kernel's threads.
     """
-    line = timeline.build(events)
+    # The highest number says how many CPUs there are; the time of those that show nothing is of no use here.
+    line = timeline.build(events, silent=False)
     members: dict[tuple[str, bool], list[Life]] = defaultdict(list)
     for life in lives.of(line, events):
         name = _group_name(line.comms.get(life.pid, "?"))
@@ -216,7 +264,10 @@ class _Place:
 
 
 def _group_name(comm: str) -> str:
-    return _NUMBER.sub("", comm) or comm
+    """Return a task's name without its number; bytes that are no UTF-8 are spelt out in hex."""
+    raw = comm.replace(perfscript.LINE_END, "\n").encode("utf-8", "surrogateescape")
+    name = raw.decode("utf-8", "backslashreplace")
+    return _NUMBER.sub("", name) or name
 
 
 def _nice(line: Timeline, pids: list[int]) -> int:
@@ -262,15 +313,18 @@ def workload(found: Load, name: str, source: str) -> str:
     """
     model = {"length_ns": found.duration_ns, "groups": [_group(group, found) for group in found.groups]}
     text = json.dumps(model, separators=(",", ":"), ensure_ascii=True)
+    # Names are what any user of the recorded machine made them; JSON's own braces stand beside no other brace, % or #.
+    text = _STRING.sub(lambda string: string[0].translate(_ESCAPED), text)
     tasks = sum(group.tasks for group in found.groups)
     seconds = found.duration_ns / 1e9
-    summary = f"{tasks} tasks in {len(found.groups)} groups, recorded for {seconds:.3g} s on {found.cpus} CPUs"
+    who = f"{units.counted(tasks, 'task')} in {units.counted(len(found.groups), 'group')}"
+    summary = f"{who}, recorded for {seconds:.3g} s on {units.counted(found.cpus, 'CPU')}"
     # Lives are at times of the trace: where they matter, the whole trace is played.
     whole_ms = max(1, round(found.duration_ns / 1e6))
     return _TEMPLATE.format(
-        name=json.dumps(name),
-        summary=json.dumps(summary),
-        source=json.dumps(source),
+        name=tomlfile.string(name),
+        summary=tomlfile.string(summary),
+        source=tomlfile.string(source),
         warm_up_ms=0 if found.brief > _BRIEF else _WARM_UP_MS,
         for_ms=whole_ms if found.brief > _BRIEF else _FOR_MS,
         model=text,

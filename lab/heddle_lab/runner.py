@@ -40,7 +40,7 @@ class Plan(Model):
     """What a run has to do; given to the caller before the first cell."""
 
     missing: int
-    """cells to measure"""
+    """cells to measure; none: all were measured before"""
     stored: int
     """cells that were measured before"""
     jobs: int
@@ -105,7 +105,7 @@ class Runner:
             dask_address: a running Dask scheduler to use instead, such as `tcp://host:8786`.
             fresh: measure again what the store already has, and insist on the same result.
             cold: boot each guest instead of going on from a snapshot.
-            announce: called before the first cell, unless the store has all.
+            announce: called before the first cell.
             report: called whenever a cell ends.
         """
         self._store = store
@@ -128,7 +128,9 @@ class Runner:
         missing = {key: cell for key, cell in keyed.items() if key not in results}
         failures: list[Failure] = []
         interrupted = False
-        if missing:
+        if not missing:
+            self._announce(Plan(missing=0, stored=len(results), jobs=0, expected_s=0))
+        else:
             try:
                 with self._client(missing) as (client, here):
                     self._announce(self._plan(client, missing, len(results)))

@@ -2,6 +2,7 @@
 
 import os
 import shlex
+import subprocess
 from pathlib import Path
 
 from elftools.common.exceptions import ELFError
@@ -20,6 +21,9 @@ HEDDLE = "scx_heddle"
 """this repository's scheduler"""
 
 _GUEST_BIN = "/usr/local/bin"
+
+_USAGE = 2
+"""exit status of scx_heddle for a wrong command line"""
 
 _LONGEST_FIRST_LINE = 256
 """bytes of a script's first line that the kernel reads (BINPRM_BUF_SIZE)"""
@@ -68,6 +72,24 @@ class Scheduler(Model):
                 f"scheduler '{self.name}': {self.program} needs {', '.join(missing)}, "
                 "which the guest image lacks; link it statically or add the library's package to lab/guest/image.toml"
             )
+
+    def check_options(self) -> None:
+        """Make sure that this repository's scheduler takes its options: it says so here, without loading anything.
+
+        Of other programs it is not known what they do if they are started.
+
+        Raises:
+            HeddleError: it refuses them; says which, and what is like it.
+        """
+        if self.program is None or self.program != _own().resolve():
+            return
+        done = subprocess.run(
+            [self.program, "--help-stats", *self.argv[1:]], capture_output=True, text=True, check=False
+        )
+        if done.returncode == _USAGE:
+            lines = [line.strip() for line in done.stderr.splitlines()]
+            said = [line.partition(": ")[2] for line in lines if line.startswith(("error: ", "tip: "))]
+            raise HeddleError(f"scheduler '{self.name}': {'; '.join(said)}; `bin/{HEDDLE} --help` lists the options")
 
     def _check_program(self, program: Path, layers: tuple[str, ...]) -> None:
         """Make sure that the guest's kernel can execute a file: a program for x86-64, or a script."""
@@ -126,6 +148,10 @@ def _is_command(name: str) -> bool:
     return "/" in first or any(first.startswith("scx_") or word.startswith("-") for word in arguments)
 
 
+def _own() -> Path:
+    return paths.REPOSITORY / "bin" / HEDDLE
+
+
 def _peers() -> list[str]:
     """Return the names of the published schedulers that are built."""
     return sorted(path.name for path in paths.peers().glob("scx_*"))
@@ -135,8 +161,8 @@ def _host_program(word: str, scheduler: str) -> Path | None:
     """Return the host's file that a command's first word means, none if it must be in the image."""
     if "/" not in word:
         own = paths.REPOSITORY / "bin" / word
-        if word == HEDDLE and not own.is_file():
-            raise HeddleError(f"{own} is missing: run `make setup`")
+        if word == HEDDLE and not _own().is_file():
+            raise HeddleError(f"{_own()} is missing: run `make setup`")
         return next((file for file in (own, paths.peers() / word) if file.is_file()), None)
     path = Path(word).expanduser()
     if not path.is_file():

@@ -1,11 +1,13 @@
 """TOML files read into pydantic models, with errors that name the file and the key."""
 
 import difflib
+import json
 import tomllib
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic_core import ErrorDetails
 
 from heddle_lab.errors import HeddleError
 
@@ -47,19 +49,34 @@ def validate(content: Any, model: type[ModelT], where: str) -> ModelT:
         where: the file's name, for the error.
 
     Raises:
-        HeddleError: names `where`, the first wrong key, and what is wrong with it.
+        HeddleError: names `where`, the first wrong key and what is wrong with it, and all keys that are missing.
     """
     try:
         return model.model_validate(content)
     except ValidationError as error:
+        raise HeddleError(f"{where}: {'; '.join(_faults(error.errors(), model))}") from error
+
+
+def _faults(errors: list[ErrorDetails], model: type[BaseModel]) -> list[str]:
+    """Return a text for the first wrong key, and one for all that are missing."""
+    missing = [_key(one["loc"]) for one in errors if one["type"] == "missing"]
+    wrong = [one for one in errors if one["type"] != "missing"]
+    texts = []
+    if wrong:
         # A misspelt key is missing under its right name too: the spelling is what to mend.
-        first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
-        key = ".".join(str(part) for part in first["loc"]) or "(top level)"
-        more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
+        first = min(wrong, key=lambda one: one["type"] != "extra_forbidden")
         message = first["msg"].removeprefix("Value error, ")
         if first["type"] == "extra_forbidden":
             message = _unknown_key(str(first["loc"][-1]), _model_at(model, first["loc"][:-1]))
-        raise HeddleError(f"{where}: {key}: {message}{more}") from error
+        more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
+        texts.append(f"{_key(first['loc'])}: {message}{more}")
+    if missing:
+        texts.append(f"missing: {', '.join(missing)}")
+    return texts
+
+
+def _key(place: tuple[int | str, ...]) -> str:
+    return ".".join(map(str, place)) or "(top level)"
 
 
 def _unknown_key(key: str, model: type[BaseModel] | None) -> str:
@@ -83,6 +100,13 @@ def _model_at(model: type[BaseModel], place: tuple[int | str, ...]) -> type[Base
     return here if isinstance(here, type) and issubclass(here, BaseModel) else None
 
 
+def string(text: str) -> str:
+    """Return a text as TOML's basic string; lone surrogates, which TOML has not, are spelt out in hex."""
+    valid = text.encode("utf-8", "backslashreplace").decode()
+    # JSON's escapes are TOML's; DEL is the one character that only TOML wants escaped.
+    return json.dumps(valid, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
 def find(name: str, folder: Path, kind: str) -> Path:
     """Return the TOML file of a name, or of a path that ends in `.toml`.
 
@@ -92,7 +116,7 @@ def find(name: str, folder: Path, kind: str) -> Path:
         kind: what to call it in the error, such as `machine`.
 
     Raises:
-        HeddleError: lists the known names.
+        HeddleError: the file is called otherwise; else lists the known names.
     """
     shipped = folder / f"{name}.toml"
     if "/" not in name and shipped.is_file():
@@ -104,6 +128,8 @@ def find(name: str, folder: Path, kind: str) -> Path:
             if candidate.is_file():
                 return candidate
         raise HeddleError(f"{name}: no such file")
+    if path.is_file():
+        raise HeddleError(f"{name}: no {kind} of this name is shipped, and the name of a file must end in .toml")
     raise HeddleError(f"unknown {kind} '{name}'; known: {', '.join(names(folder))} (or a path to a .toml file)")
 
 

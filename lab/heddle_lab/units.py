@@ -40,3 +40,8 @@ def difference(value: float, unit: str) -> str:
     """Return a difference of two values with its sign; parts of the CPU time differ by percentage points."""
     text = f"{value * 100:+.2f} points" if unit == SHARE else f"{'+' if value > 0 else ''}{quantity(value, unit)}"
     return text.replace("-", "−")
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number of things, such as `1 cell` or `2 cells`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"

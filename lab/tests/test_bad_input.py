@@ -281,6 +281,68 @@ def test_what_cannot_start_in_a_guest_is_refused_before_one_boots(
     assert emulator.boots() == []
 
 
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ("--slize-us 1", "unexpected argument '--slize-us' found; a similar argument exists: '--slice-us'; `bin/"),
+        ("--slice-us 1", "invalid value '1' for '--slice-us <US>': 1 is not in 100..=1000000; `bin/"),
+        ("--slice-us", "a value is required for '--slice-us <US>' but none was supplied; `bin/"),
+    ],
+)
+def test_a_wrong_option_of_scx_heddle_is_refused_before_a_guest_boots(
+    emulator: Emulator, options: str, complaint: str
+) -> None:
+    done = emulator.run(2, "--sched", f"x=scx_heddle {options}")
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"heddle: scheduler 'x': {complaint}")
+    assert done.stderr.count("\n") == 1
+    assert emulator.boots() == []
+
+
+def test_right_options_of_scx_heddle_are_taken() -> None:
+    scheduler.parse("x=scx_heddle --slice-us 500 --runq global --stats 1").check_options()
+
+
+def test_other_programs_are_not_started_here(tmp_path: Path) -> None:
+    program = tmp_path / "scx_heddle"
+    program.write_text(f"#!/bin/sh\ntouch {tmp_path}/started\nexit 2\n")
+    program.chmod(0o755)
+    scheduler.parse(f"x={program} --slize-us 1").check_options()
+    assert not (tmp_path / "started").exists()
+
+
+def test_a_folder_that_cannot_be_written_is_refused_before_anything_is_measured(emulator: Emulator) -> None:
+    done = emulator.run(1, "--out", "/proc/x")
+    complaint = "cannot write to the folder /proc/x: No such file or directory; name another by --out"
+    assert (done.returncode, done.stderr) == (1, f"heddle: {complaint}\n")
+    assert emulator.boots() == []
+
+
+def test_all_missing_keys_are_named(tmp_path: Path) -> None:
+    path = toml(tmp_path / "mine.toml", 'name = "m"\n[topology]\n')
+    with pytest.raises(HeddleError) as caught:
+        machine.load(path)
+    assert str(caught.value) == f"{path}: missing: summary, source, memory_mib, topology.cores"
+    toml(tmp_path / "mine.toml", 'name = "m"\nmemory_mib = 1\nsumary = ""\n')
+    with pytest.raises(HeddleError) as caught:
+        machine.load(path)
+    mended = "sumary: unknown key; did you mean 'summary'? (and 1 more)"
+    assert str(caught.value) == f"{path}: {mended}; missing: summary, source, topology"
+
+
+@pytest.mark.parametrize(
+    ("load", "kind"), [(machine.load, "machine"), (workload.load, "workload"), (experiment.load, "experiment")]
+)
+def test_a_file_of_another_name_is_told_to_end_in_toml(
+    tmp_path: Path, load: Callable[[str], object], kind: str
+) -> None:
+    path = toml(tmp_path / "README.md", MACHINE)
+    with pytest.raises(HeddleError) as caught:
+        load(path)
+    wanted = f"{path}: no {kind} of this name is shipped, and the name of a file must end in .toml"
+    assert str(caught.value) == wanted
+
+
 def test_every_shipped_file_is_right() -> None:
     for folder, load in (("machines", machine.load), ("workloads", workload.load), ("experiments", experiment.load)):
         for name in tomlfile.names(Path(machine.__file__).parents[1] / folder):

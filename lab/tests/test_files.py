@@ -51,7 +51,7 @@ def test_shipped_experiments_name_what_exists(name: str) -> None:
         (("cores = 4", "cores = 0"), "topology.cores: Input should be greater than or equal to 1"),
         (("cores = 4", "cores = 4\ncoers = 5"), "topology.coers: unknown key"),
         (("cores = 4", "cores = 400"), "topology: 400 CPUs; at most 255"),
-        (('name = "box"\n', ""), "name: Field required"),
+        (('name = "box"\n', ""), "missing: name"),
         (('name = "box"', 'name = "A Box"'), "name: String should match"),
         (("memory_mib = 1024", 'memory_mib = "plenty"'), "memory_mib: "),
         (("memory_mib = 1024", "memory_mib = 1024\nspeed = 3"), "speed: unknown key; known: name, summary"),

@@ -343,6 +343,8 @@ def test_a_piped_table_is_not_cut(tmp_path: Path) -> None:
         (["run", "--workload", "nosuch"], "unknown workload 'nosuch'; known: "),
         (["run", "--workload", "hackbench", "--machine", "nosuch"], "unknown machine 'nosuch'; known: "),
         (["run", "--workload", "hackbench", "--kernel", "5.4"], "unknown kernel '5.4'; known: 7.3"),
+        (["run", "--workload", "hackbench", "--kernel", "7.2"], "7.3; `python3 -m setup kernel 7.2` adds one, or"),
+        (["run", "--workload", "hackbench", "--kernel", "new"], "7.3; `python3 -m setup kernel VERSION` adds one, or"),
         (["run", "--workload", "hackbench", "--sched", "cfs"], "unknown scheduler 'cfs'; known: eevdf, scx_heddle"),
         (["run", "--workload", "hackbench", "--sched", "eevdf", "--sched", "eevdf"], "'eevdf' is named twice"),
         (["run", "--workload", "hackbench", "--param", "speed=1"], "--param speed: no workload here has"),
@@ -387,6 +389,14 @@ def test_listings(cache: Path, command: str, word: str) -> None:
     done = CliRunner().invoke(cli.cli, [command], standalone_mode=False)
     assert done.exception is None
     assert word in done.output
+    assert [line for line in done.output.splitlines() if line != line.rstrip()] == []
+
+
+def test_a_table_in_a_pipe_has_no_blanks_at_the_ends_of_its_lines(two_runs: tuple[Path, Path]) -> None:
+    done = CliRunner().invoke(cli.cli, ["report", str(two_runs[0])], standalone_mode=False)
+    assert done.exception is None
+    assert "hackbench" in done.output
+    assert [line for line in done.output.splitlines() if line != line.rstrip()] == []
 
 
 @pytest.mark.parametrize(
@@ -403,6 +413,10 @@ def test_listings(cache: Path, command: str, word: str) -> None:
 )
 def test_quantities_read_well(value: float, unit: str, text: str) -> None:
     assert units.quantity(value, unit) == text
+
+
+def test_one_thing_is_not_several() -> None:
+    assert [units.counted(number, "cell") for number in (0, 1, 2)] == ["0 cells", "1 cell", "2 cells"]
 
 
 def test_percentages_have_a_sign() -> None:

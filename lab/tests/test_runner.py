@@ -82,6 +82,12 @@ def test_what_is_measured_is_not_measured_again(emulator: Emulator) -> None:
     assert (first.returncode, second.returncode) == (0, 0)
     assert sorted(emulator.boots()) == [1, 2, 3]
     assert first.stdout == second.stdout
+    assert second.stderr == "all 3 cells are stored: nothing to measure\n"
+    assert emulator.run(1).stderr == "the cell is stored: nothing to measure\n"
+
+
+def test_one_cell_is_not_several(emulator: Emulator) -> None:
+    assert emulator.run(1).stderr.startswith("1 cell to measure, 0 stored; 1 at a time: ")
 
 
 def test_progress_says_how_far_and_how_long(emulator: Emulator) -> None:

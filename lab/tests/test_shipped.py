@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from heddle_lab import experiment, machine, paths, tomlfile, workload
+from heddle_lab import comparison, experiment, html, machine, markdown, paths, resultfile, tomlfile, workload
 from heddle_lab.experiment import Experiment
 from heddle_lab.machine import Machine
 from heddle_lab.workload import Value, Workload
@@ -93,3 +93,20 @@ def test_published_table_stands_below_the_command_that_makes_it(table: Path) -> 
     wanted, *options = shlex.split(command)
     assert wanted.removeprefix("lab/experiments/").removesuffix(".toml") in EXPERIMENTS
     assert options[-2:] == ["--out", f"docs/results/{table.parent.name}"]
+
+
+@pytest.mark.parametrize("table", TABLES, ids=lambda table: table.parent.name)
+def test_published_table_and_page_are_what_report_makes_of_the_results(table: Path) -> None:
+    folder = table.parent
+    cells, about = resultfile.read(folder), resultfile.about(folder)
+    rows = comparison.schedulers(cells)
+    assert table.read_text() == markdown.render(rows, about.command)
+    assert (folder / html.NAME).read_text() == html.render(about, cells, rows, html.pictures(folder, about, cells))
+
+
+@pytest.mark.parametrize("name", ["suite", "defaults"])
+def test_the_pages_name_the_commit_of_the_tables_that_defaults_rest_on(name: str) -> None:
+    folder = paths.REPOSITORY / "docs" / "results" / name
+    [commit] = {cell.provenance["versions"]["commit"] for cell in resultfile.read(folder)}
+    for page in ("index.md", "guide/defaults.md"):
+        assert f"`{commit[:7]}`" in (paths.REPOSITORY / "docs" / page).read_text()
