@@ -36,6 +36,14 @@ sleep SECONDS
 cat RECORDS > "$folder/results.jsonl"
 """
 
+MACHINE = """
+name = "plain-4"
+summary = "4 CPUs"
+source = "a stand-in has no kernel whose task switches could be seen"
+memory_mib = 1024
+topology = { cores = 4 }
+"""
+
 RECORDS = [
     {"event": "ready", "virtual_ns": 1, "cpus": 4, "kernel": "7.3.0-test", "topology": []},
     {"event": "step", "name": "hackbench", "virtual_ns": 3, "exit": 0, "elapsed_ns": 2, "stdout": "", "stderr": ""},
@@ -53,6 +61,8 @@ class Emulator:
         self._scripts.mkdir()
         records = cache / "records"
         records.write_text("".join(json.dumps(record) + "\n" for record in RECORDS))
+        self.machine = cache / "plain-4.toml"
+        self.machine.write_text(MACHINE)
         names = {
             "BOOTS": self._boots,
             "SCRIPTS": self._scripts,
@@ -92,7 +102,8 @@ class Emulator:
 
     def command(self, seeds: int, *more: str) -> list[str]:
         """Return a command that measures one cell per seed."""
-        load = ["--workload", "hackbench", "--sched", "eevdf", "--kernel", "7.3", "--machine", "smp-4"]
+        load = ["--workload", "hackbench", "--sched", "eevdf", "--kernel", "7.3"]
+        load += ["--machine", str(self.machine)]
         run = ["run", "--cold", *load, "--seeds", str(seeds), "--out", str(self.cache / "out"), *more]
         return [sys.executable, "-m", "heddle_lab", *run]
 

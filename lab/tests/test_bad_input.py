@@ -73,7 +73,9 @@ def test_a_full_disk_is_one_line_and_keeps_what_was_stored(emulator: Emulator) -
 
 def test_a_disk_that_fills_while_a_guest_reports(emulator: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
     emulator.on_seed(1, "exit 0")
-    cell = experiment.Overrides(workloads=["hackbench"], schedulers=["eevdf"], seeds=1).apply(None).cells()[0]
+    machines = [str(emulator.machine)]
+    wanted = experiment.Overrides(machines=machines, workloads=["hackbench"], schedulers=["eevdf"], seeds=1)
+    cell = wanted.apply(None).cells()[0]
     full = os.statvfs_result((4096, 4096, 1000, 0, 0, 1000, 1000, 1000, 0, 255))
     monkeypatch.setattr(os, "statvfs", lambda _path: full)
     error = vm.run(cell.guest(), cold=True).error
