@@ -1,6 +1,7 @@
 """`heddle doctor` and `heddle manual`."""
 
 import re
+import signal
 import subprocess
 from pathlib import Path
 
@@ -72,6 +73,21 @@ def test_an_empty_cache_is_no_traceback(tmp_path: Path, monkeypatch: pytest.Monk
     result = CliRunner().invoke(cli, ["doctor"], standalone_mode=False)
     assert result.return_value == 1
     assert result.output.count("missing  ") == 5
+
+
+SOCKET = Path("/var/run/scx/root/stats")
+
+
+@pytest.mark.skipif(SOCKET.exists(), reason="a scheduler runs here")
+def test_the_monitor_of_nothing_names_the_socket_and_waits_without_colours() -> None:
+    argv = [paths.REPOSITORY / "bin/scx_heddle", "--monitor", "0.2"]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as monitor:
+        assert monitor.stderr is not None
+        line = monitor.stderr.readline()
+        assert monitor.poll() is None
+        monitor.send_signal(signal.SIGINT)
+    assert line == f"[INFO] waiting for scx_heddle: start it, nothing answers at {SOCKET}\n"
+    assert monitor.returncode == 0
 
 
 def test_every_command_has_a_page_without_faults(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ mod usage;
 mod verifier;
 mod view;
 
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::mem::MaybeUninit;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -161,7 +161,8 @@ fn shutdown_on_signal() -> Result<Arc<AtomicBool>> {
 }
 
 /// Log to stderr: warnings and what the user should know, with `-v` also
-/// progress, with `-vv` libbpf's own messages.
+/// progress, with `-vv` libbpf's own messages. Colours are for terminals: a journal or a file
+/// would keep their codes, and `Auto` does not look.
 fn init_log(verbose: u8) -> Result<()> {
     use simplelog::{ColorChoice, ConfigBuilder, LevelFilter, TermLogger, TerminalMode};
 
@@ -176,8 +177,12 @@ fn init_log(verbose: u8) -> Result<()> {
         .set_thread_level(LevelFilter::Off)
         .set_location_level(LevelFilter::Off)
         .build();
-    TermLogger::init(level, config, TerminalMode::Stderr, ColorChoice::Auto)
-        .context("cannot set up logging")
+    let colours = if io::stderr().is_terminal() {
+        ColorChoice::Auto
+    } else {
+        ColorChoice::Never
+    };
+    TermLogger::init(level, config, TerminalMode::Stderr, colours).context("cannot set up logging")
 }
 
 #[cfg(test)]

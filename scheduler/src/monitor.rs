@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyModifiers};
 use scx_stats::StatsClient;
@@ -28,6 +28,9 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// How long lines wait for a scheduler that is not there before they look again.
 const RETRY: Duration = Duration::from_secs(1);
+
+/// Where scx_stats has the running scheduler's socket.
+const SOCKET: &str = "/var/run/scx/root/stats";
 
 /// Print what each counter counts.
 ///
@@ -130,7 +133,25 @@ fn rest(time: Duration, shutdown: &AtomicBool) {
 }
 
 fn connect(patience: Option<Duration>) -> Result<StatsClient> {
-    StatsClient::new().connect(patience.map(|time| time.as_millis() as u64))
+    let connected = StatsClient::new().connect(patience.map(|time| time.as_millis() as u64));
+    match patience {
+        Some(_) => connected.map_err(absent),
+        None => connected, // of this very process, which has started it
+    }
+}
+
+/// Say what to do where no scheduler of another process runs; other errors stay as they are.
+fn absent(error: anyhow::Error) -> anyhow::Error {
+    match kind(&error) {
+        Some(io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) => {
+            anyhow!("start it, nothing answers at {SOCKET}")
+        }
+        _ => error,
+    }
+}
+
+fn kind(error: &anyhow::Error) -> Option<io::ErrorKind> {
+    error.downcast_ref().map(io::Error::kind)
 }
 
 /// Ask the scheduler something; after a failure, which it may be restarting after, connect anew.
@@ -153,8 +174,7 @@ fn ask<T>(
 /// # Errors
 /// It will not: this user may not ask.
 fn trouble(error: anyhow::Error) -> Result<String> {
-    let kind = error.downcast_ref().map(io::Error::kind);
-    if kind == Some(io::ErrorKind::PermissionDenied) {
+    if kind(&error) == Some(io::ErrorKind::PermissionDenied) {
         return Err(error.context("cannot ask the running scheduler"));
     }
     Ok(visible(&format!("waiting for scx_heddle: {error:#}")))
@@ -321,6 +341,24 @@ mod tests {
         let said = format!("{error:#}");
         assert!(said.contains("permission denied"), "{said}");
         assert_eq!(said.lines().count(), 1);
+    }
+
+    #[test]
+    fn where_none_runs_the_socket_is_named_and_what_to_do() {
+        for kind in [io::ErrorKind::NotFound, io::ErrorKind::ConnectionRefused] {
+            assert_eq!(
+                trouble(absent(io::Error::from(kind).into())).unwrap(),
+                "waiting for scx_heddle: start it, nothing answers at /var/run/scx/root/stats"
+            );
+        }
+        let late = absent(io::Error::from(io::ErrorKind::WouldBlock).into());
+        assert!(!trouble(late).unwrap().contains("start it"));
+        assert!(
+            trouble(absent(
+                io::Error::from(io::ErrorKind::PermissionDenied).into()
+            ))
+            .is_err()
+        );
     }
 
     #[test]

@@ -132,7 +132,7 @@ pub struct Options {
     pub stats: Option<Duration>,
 
     /// Schedule nothing: show the statistics of the running scx_heddle every SEC seconds, as a
-    /// view on a terminal, as lines elsewhere
+    /// view on a terminal, as lines elsewhere; wait for it where none runs
     #[arg(long, value_name = "SEC", value_parser = seconds, conflicts_with = "stats", help_heading = OBSERVATION)]
     pub monitor: Option<Duration>,
 
