@@ -9,9 +9,10 @@ class HeddleError(Exception):
 
     def __init__(self, message: str, status: int = 1) -> None:
         """Take the line; what would break it or drive a terminal, in a name that it quotes, is escaped."""
-        super().__init__("".join(map(_printable, message)))
+        super().__init__(printable(message))
         self.status = status
 
 
-def _printable(character: str) -> str:
-    return character if character.isprintable() else character.encode("unicode_escape").decode()
+def printable(text: str) -> str:
+    """Return a text of one line, escaped where it would break that or drive a terminal."""
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)

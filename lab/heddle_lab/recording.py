@@ -25,8 +25,8 @@ from itertools import chain
 
 import numpy as np
 
-from heddle_lab import lives, units
-from heddle_lab.errors import HeddleError
+from heddle_lab import lives, tomlfile, units
+from heddle_lab.errors import HeddleError, printable
 from heddle_lab.lives import Life
 from heddle_lab.measures import ftrace, perfscript, timeline
 from heddle_lab.measures.events import Events, Ints, Kind
@@ -51,7 +51,13 @@ PARTS = (
 )
 """what the heading of a listing means"""
 
-_NUMBER = re.compile(r"[\d/:._#-]+$")
+_NUMBER = re.compile(r"[\d/:._#-]+\Z")
+
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
+"""of JSON"""
+
+_ESCAPED = {ord(character): f"\\u{ord(character):04x}" for character in "'{}"}
+"""what would end TOML's literal string or begin or end a template's tag"""
 
 _KERNEL = re.compile(
     r"^(kworker|ksoftirqd|migration|rcu|kswapd|kcompactd|cpuhp|idle_inject|irq|watchdog|khugepaged|kdamond)"
@@ -104,7 +110,7 @@ class Load:
     def row(self, group: Group) -> tuple[str, ...]:
         """Return what a listing says of a group: name, tasks, partial lives, runs, how it is woken."""
         how = f"{group.woken:.0%}" if len(group.sleeps_ns) else "never sleep"
-        return group.name, str(group.tasks), str(group.parts(self.duration_ns)), str(len(group.runs_ns)), how
+        return printable(group.name), str(group.tasks), str(group.parts(self.duration_ns)), str(len(group.runs_ns)), how
 
     @property
     def has_parts(self) -> bool:
@@ -123,7 +129,7 @@ class Load:
 
 
 def text_of(content: bytes, where: str) -> str:
-    """Return the text of a file.
+    """Return the text of a file as it is: names of tasks are any bytes, and a carriage return in one ends no line.
 
     Args:
         content: of the file.
@@ -136,7 +142,7 @@ def text_of(content: bytes, where: str) -> str:
         if content.startswith(magic):
             makes = command.format(file=shlex.quote(where))
             raise HeddleError(f"{where}: {what}, no text: `{makes} > trace.txt` makes the text, give trace.txt")
-    return content.decode(errors="replace")
+    return content.decode("utf-8", "surrogateescape")
 
 
 _BINARY = {
@@ -150,14 +156,18 @@ def read(text: str, where: str) -> Load:
     """Read the text of `perf sched script`, `perf script`, `trace-cmd report` or tracefs's `trace`.
 
     Args:
-        text: the events.
+        text: the events; bytes that are no UTF-8 as `surrogateescape` decodes them.
         where: the file's name, for errors.
 
     Raises:
-        HeddleError: it has no sched_switch, no wakeups, none that is understood, or no task but the kernel's.
+        HeddleError: it has no sched_switch, no wakeups, none that is understood, or no task but the kernel's; or a
+            CPU's clock goes back.
     """
-    events = ftrace.parse(perfscript.to_ftrace(text))
-    unread = perfscript.unread(text, events)
+    script = perfscript.read(text)
+    if script.jump:
+        mend = "give one recording at a time, by a clock that does not jump: `-k mono` (perf), `-C mono` (trace-cmd)"
+        raise HeddleError(f"{where}: {script.jump}: {mend}")
+    events, unread = ftrace.parse(script.ftrace), script.unread
     _refuse_without(events, {"sched_switch": Kind.SWITCH}, unread, where, _GIVE)
     _refuse_without(events, _WAKEUPS, unread, where, "without them it is not known when a task waits")
     found = of_events(events)
@@ -189,7 +199,8 @@ def of_events(events: Events, only: list[str] | None = None) -> Load:
         events: with switches and wakeups.
         only: keep the groups of these names alone; none: all but the kernel's threads.
     """
-    line = timeline.build(events)
+    # The highest number says how many CPUs there are; the time of those that show nothing is of no use here.
+    line = timeline.build(events, silent=False)
     members: dict[tuple[str, bool], list[Life]] = defaultdict(list)
     for life in lives.of(line, events):
         name = _group_name(line.comms.get(life.pid, "?"))
@@ -253,7 +264,10 @@ class _Place:
 
 
 def _group_name(comm: str) -> str:
-    return _NUMBER.sub("", comm) or comm
+    """Return a task's name without its number; bytes that are no UTF-8 are spelt out in hex."""
+    raw = comm.replace(perfscript.LINE_END, "\n").encode("utf-8", "surrogateescape")
+    name = raw.decode("utf-8", "backslashreplace")
+    return _NUMBER.sub("", name) or name
 
 
 def _nice(line: Timeline, pids: list[int]) -> int:
@@ -299,6 +313,8 @@ def workload(found: Load, name: str, source: str) -> str:
     """
     model = {"length_ns": found.duration_ns, "groups": [_group(group, found) for group in found.groups]}
     text = json.dumps(model, separators=(",", ":"), ensure_ascii=True)
+    # Names are what any user of the recorded machine made them; JSON's own braces stand beside no other brace, % or #.
+    text = _STRING.sub(lambda string: string[0].translate(_ESCAPED), text)
     tasks = sum(group.tasks for group in found.groups)
     seconds = found.duration_ns / 1e9
     who = f"{units.counted(tasks, 'task')} in {units.counted(len(found.groups), 'group')}"
@@ -306,9 +322,9 @@ def workload(found: Load, name: str, source: str) -> str:
     # Lives are at times of the trace: where they matter, the whole trace is played.
     whole_ms = max(1, round(found.duration_ns / 1e6))
     return _TEMPLATE.format(
-        name=json.dumps(name),
-        summary=json.dumps(summary),
-        source=json.dumps(source),
+        name=tomlfile.string(name),
+        summary=tomlfile.string(summary),
+        source=tomlfile.string(source),
         warm_up_ms=0 if found.brief > _BRIEF else _WARM_UP_MS,
         for_ms=whole_ms if found.brief > _BRIEF else _FOR_MS,
         model=text,

@@ -1,6 +1,7 @@
 """TOML files read into pydantic models, with errors that name the file and the key."""
 
 import difflib
+import json
 import tomllib
 from pathlib import Path
 from typing import Any, TypeVar, get_args
@@ -97,6 +98,13 @@ def _model_at(model: type[BaseModel], place: tuple[int | str, ...]) -> type[Base
         else:  # a list's index or a dictionary's key: what it holds is the type's last argument
             here = (get_args(here) or (None,))[-1]
     return here if isinstance(here, type) and issubclass(here, BaseModel) else None
+
+
+def string(text: str) -> str:
+    """Return a text as TOML's basic string; lone surrogates, which TOML has not, are spelt out in hex."""
+    valid = text.encode("utf-8", "backslashreplace").decode()
+    # JSON's escapes are TOML's; DEL is the one character that only TOML wants escaped.
+    return json.dumps(valid, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def find(name: str, folder: Path, kind: str) -> Path:

@@ -60,7 +60,8 @@ class Parameter(Model):
     @model_validator(mode="after")
     def _check(self) -> "Parameter":
         if not self.allows(self.default):
-            raise ValueError(f"the default, {self.default}, is out of range")
+            mend = "" if self.minimum is not None or self.choices is not None else "; `minimum` sets another range"
+            raise ValueError(f"the default, {self.default}, is out of range: it is to be {self.range()}{mend}")
         return self
 
 

@@ -2,22 +2,26 @@
 
 import dataclasses
 import json
+import re
 import tomllib
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
-from heddle_lab import cli, fidelity, kernels, machine, recording, workload
+from heddle_lab import cli, fidelity, kernels, machine, recording, tomlfile, workload
 from heddle_lab.errors import HeddleError
-from heddle_lab.measures import ftrace, perfscript
+from heddle_lab.measures import ftrace, perfscript, timeline
 
 US = 1_000
 
 
-def ping_pong(rounds: int, style: str) -> str:
+def ping_pong(rounds: int, style: str, name: str = "ping/1") -> str:
     """Two tasks on a CPU each: a timer wakes `ping` every millisecond, which runs 100 us and wakes `pong` for 50 us."""
     lines = []
 
@@ -42,7 +46,7 @@ def ping_pong(rounds: int, style: str) -> str:
         kernel = f"comm={woken[0]} pid={woken[1]} prio=120 target_cpu={target:03d}"
         at(ns, cpu, *waker, "sched_waking", kernel, f"{woken[0]}:{woken[1]} [120] CPU:{target:03d}")
 
-    ping, pong = ("ping/1", 11), ("pong:7", 12)
+    ping, pong = (name, 11), ("pong:7", 12)
     idle = [("swapper/0", 0), ("swapper/1", 0)]
     for number in range(rounds):
         start = 10**9 + number * 1000 * US
@@ -78,7 +82,7 @@ def test_runs_sleeps_and_who_wakes_whom(style: str) -> None:
 def test_all_styles_say_the_same() -> None:
     columns = []
     for style in STYLES:
-        events = ftrace.parse(perfscript.to_ftrace(ping_pong(5, style)))
+        events = ftrace.parse(perfscript.read(ping_pong(5, style)).ftrace)
         columns.append([events.time_ns.tolist(), events.kind.tolist(), events.current.tolist(), events.value.tolist()])
     assert columns[0] == columns[1] == columns[2]
 
@@ -135,6 +139,131 @@ def test_real_traces_are_read() -> None:
 def test_traces_that_do_not_suffice(text: str, complaint: str) -> None:
     with pytest.raises(HeddleError, match=complaint):
         recording.read(text, "x")
+
+
+PLAIN = {"head": 11, "cpu": 0, "seconds": 2, "pid": 12, "prio": 120, "other": 0}
+MOST = {"head": 2**22, "cpu": 8191, "seconds": 9_223_372_035, "pid": 2**22, "prio": 139, "other": 8191}
+"""the largest numbers that a kernel can give; `other` is a CPU in a wakeup, a priority in a switch"""
+
+
+def numbered(style: str, event: str, numbers: dict[str, int]) -> str:
+    """One event with given numbers, after those of a few rounds of `ping_pong`."""
+    head, cpu, seconds, pid, prio, other = numbers.values()
+    if event == "sched_switch":
+        kernel = f"prev_comm=a prev_pid={head} prev_prio={other} prev_state=S ==> "
+        kernel += f"next_comm=b next_pid={pid} next_prio={prio}"
+        short = f"a:{head} [{other}] S ==> b:{pid} [{prio}]"
+    else:
+        kernel = f"comm=b pid={pid} prio={prio} target_cpu={other:03d}"
+        short = f"b:{pid} [{prio}] CPU:{other:03d}"
+    gap, system, fields = {"ftrace": ("-", "", kernel), "perf": (" ", "sched:", kernel), "short": ("-", "", short)}[
+        style
+    ]
+    return f"   a{gap}{head} [{cpu:03d}] {seconds}.000000: {system}{event}: {fields}\n"
+
+
+@pytest.mark.parametrize("style", STYLES)
+@pytest.mark.parametrize("event", ["sched_switch", "sched_waking", "sched_wakeup", "sched_wakeup_new"])
+@given(st.sampled_from(list(MOST)), st.integers(1) | st.integers(10**4, 10**30))
+def test_numbers_that_no_kernel_gives_are_not_understood(style: str, event: str, which: str, beyond: int) -> None:
+    before = ping_pong(3, style)
+    most = MOST | ({"other": 139} if event == "sched_switch" else {})
+    line = numbered(style, event, PLAIN | {which: most[which] + beyond})
+    found = recording.read(before + line, "x")
+    assert (found.unread, found.first_unread) == (1, line.rstrip("\n"))
+    assert recording.workload(found, "w", "") == recording.workload(recording.read(before, "x"), "w", "")
+    assert recording.read(before + numbered(style, event, most), "x").unread == 0
+
+
+def test_cpus_that_show_nothing_cost_nothing() -> None:
+    """The number of CPUs is the highest one's, but only CPUs with events have a timeline."""
+    text = ping_pong(20, "ftrace").replace("[001]", "[8191]")
+    found = recording.read(text, "x")
+    assert found.cpus == 8192
+    assert recording.workload(found, "w", "") == recording.workload(
+        recording.read(ping_pong(20, "ftrace"), "x"), "w", ""
+    ).replace("on 2 CPUs", "on 8192 CPUs")
+    events = ftrace.parse(perfscript.read(text).ftrace)
+    assert set(timeline.build(events, silent=False).runs.cpu.tolist()) == {0, 8191}
+    assert set(timeline.build(events).runs.cpu.tolist()) == set(range(8192))
+
+
+@pytest.mark.parametrize(
+    ("line", "unread"),
+    [
+        ("garbage sched_switch", 1),
+        ("  a 42 [000] sched:sched_switch: a:42 [120] S ==> b:43 [120]", 1),
+        ("  a-42 [000] d..2. sched_wakeup: comm=b pid=43 prio=120 target_cpu=000", 1),
+        ("  a 42 [000] inf: sched:sched_waking: comm=b pid=43 prio=120 target_cpu=000", 1),
+        ("  a 42 [000] 1.000001: sched:sched_switch: a\0:42 [120] S ==> b:43 [120]", 1),
+        ("# perf sched record -e sched_switch", 0),
+        ("  a 42 [000] 1.000001: sched:sched_stat_runtime: comm=sched_switch pid=42 runtime=1 [ns]", 0),
+        ("  a 42 [000] 1.000001: syscalls:sys_enter_prctl: name: sched_switch", 0),
+        (" ffffffff8110 __traceiter_sched_switch+0x42 ([kernel.kallsyms])", 0),
+        (" " * 10**6 + "x", 0),
+        ("sched_switch: " + "prev_comm= prev_pid=1 prev_prio=1 prev_state=S ==> next_comm=" * 10**4, 1),
+    ],
+)
+def test_lines_that_should_be_events_are_counted(line: str, unread: int) -> None:
+    found = recording.read(f"{line}\n{ping_pong(3, 'perf')}", "x")
+    assert found.unread == unread
+    assert line.startswith(found.first_unread)
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_a_clock_that_goes_back_is_refused(style: str) -> None:
+    text = ping_pong(5, style)
+    lines = len(text.splitlines())
+    complaint = rf"x: line {lines + 1}: the clock of CPU 0 goes back from 1\.004102 to 1\.0 s: give one recording"
+    with pytest.raises(HeddleError, match=complaint):
+        recording.read(text + text, "x")
+
+
+@given(st.permutations(range(2 * 4)))
+def test_cpus_may_come_in_any_order(order: list[int]) -> None:
+    """Tools merge what the CPUs recorded, perf by rounds: each CPU's events are in order, not those of all."""
+    lines = ping_pong(4, "perf").splitlines()
+    of_cpu = [iter([line for line in lines if f"[{cpu:03d}]" in line]) for cpu in (0, 1)]
+    mixed = [line for turn in order for line in of_cpu[turn % 2]][: len(lines)]
+    found, expected = (recording.read("\n".join(some), "x") for some in (mixed, lines))
+    assert recording.workload(found, "w", "") == recording.workload(expected, "w", "")
+
+
+PARTS = ["'" * 3, "{% endraw %}", "{% raw %}", "\x1b[31m", ":1 [1] S ==> b", " pid=7", "-1 [0] 5: x: ", "\\u0041"]
+PARTS += ["{{", "}}", "{%", "%}", "{#", "#}", *"'\"\\{} =a0/\n\r\x7f\x85\u2028é😀"]
+NAMES = st.binary(max_size=15) | st.lists(st.sampled_from(PARTS)).map(lambda parts: "".join(parts).encode()[:15])
+
+
+@pytest.mark.parametrize("style", STYLES)
+@given(NAMES)
+def test_any_name_comes_back(style: str, name: bytes) -> None:
+    name = name.replace(b"\0", b"")
+    if style == "short":
+        name = name.lstrip(b" ")  # the tool's own spaces are before it
+    text = ping_pong(4, style, name.decode("utf-8", "surrogateescape"))
+    shown = name.decode("utf-8", "backslashreplace")
+    group = re.sub(r"[\d/:._#-]+\Z", "", shown) or shown
+    assume(group != "pong")
+    with TemporaryDirectory() as folder:
+        trace, file = Path(folder) / "trace.txt", Path(folder) / "w.toml"
+        trace.write_bytes(text.encode("utf-8", "surrogateescape"))
+        done = CliRunner().invoke(cli.cli, ["record", str(trace), "--out", str(file)], standalone_mode=False)
+        assert done.exception is None
+        assert "not understood" not in done.output
+        assert all(character.isprintable() or character == "\n" for character in done.output)
+        load = workload.load(str(file))
+    step = load.job_steps(load.parameters({}), machine.load("smp-4"), seed=1)[0]
+    assert step.stdin is not None
+    assert sorted(mine["name"] for mine in json.loads(step.stdin)["groups"]) == sorted([group, "pong"])
+
+
+@given(st.text())
+def test_any_text_is_a_toml_string(text: str) -> None:
+    assert tomllib.loads(f"a = {tomlfile.string(text)}") == {"a": text}
+
+
+def test_a_text_of_bytes_that_are_no_utf_8_is_a_toml_string() -> None:
+    assert tomllib.loads(f"a = {tomlfile.string('x' + chr(0xDCFF))}") == {"a": "x\\udcff"}
 
 
 MS = 1_000_000

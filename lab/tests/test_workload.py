@@ -69,9 +69,17 @@ def test_wrong_parameters(given_params: dict[str, workload.Value], complaint: st
         make().parameters(given_params)
 
 
-def test_a_default_out_of_range_is_refused() -> None:
-    with pytest.raises(HeddleError, match=r"params\.count: the default, 0, is out of range"):
-        make(params={"count": {"default": 0, "unit": "messages", "summary": "s"}})
+@pytest.mark.parametrize(
+    ("known", "complaint"),
+    [
+        ({"default": 0}, "the default, 0, is out of range: it is to be above 0; `minimum` sets another range"),
+        ({"default": -1, "minimum": 0}, "the default, -1, is out of range: it is to be at least 0"),
+        ({"default": "x", "choices": ["a", "b"]}, "the default, x, is out of range: it is to be a or b"),
+    ],
+)
+def test_a_default_out_of_range_is_refused_with_the_range(known: dict[str, object], complaint: str) -> None:
+    with pytest.raises(HeddleError, match=rf"params\.count: {complaint}$"):
+        make(params={"count": {**known, "unit": "messages", "summary": "s"}})
 
 
 def test_a_text_may_look_like_a_number() -> None:

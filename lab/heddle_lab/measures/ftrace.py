@@ -15,30 +15,55 @@ from heddle_lab.measures.events import Events, Ints, Kind, Names
 _CHUNK = 1 << 24
 """characters parsed at a time, so that memory is bounded"""
 
+
+def _up_to(most: int) -> str:
+    """Return a pattern of the numbers from 0 to one; up to two zeros may lead, as in the number of a CPU."""
+    digits = str(most)
+    less = [
+        rf"{digits[:at]}[0-{int(digit) - 1}]\d{{{len(digits) - at - 1}}}"
+        for at, digit in enumerate(digits)
+        if int(digit)
+    ]
+    fewer = [rf"\d{{1,{len(digits) - 1}}}"] if len(digits) > 1 else []
+    return f"0{{0,2}}(?:{'|'.join([*fewer, *less, digits])})"
+
+
+# What the kernel can give. A line with another number is damaged or made up, and is not understood.
+CPU = _up_to(8191)
+"""CONFIG_NR_CPUS is at most 8192 (arch/x86/Kconfig)"""
+PID = _up_to(1 << 22)
+"""PID_MAX_LIMIT (include/linux/threads.h)"""
+_PRIO = f"(?:-1|{_up_to(139)})"
+"""-1: SCHED_DEADLINE; MAX_PRIO is 140 (include/linux/sched/prio.h)"""
+_NS = (1 << 63) - 1
+SECONDS = _up_to(_NS // 10**9 - 1)
+"""such that the ns fit into 63 bits whatever the fraction"""
+
 # A name may hold spaces, dashes, brackets and `=`: it has at most 15 characters, too few to forge what follows it.
 _LINE = re.compile(
-    r"-(\d+) +(?:\([ \d-]+\) +)?\[(\d+)\] +(?:[^ ]+ +)??(\d+)(?:\.(\d{6}))?: (?:\w+:)?(\w+): (.*)$",
+    rf"-({PID}) +(?:\([ \d-]+\) +)?\[({CPU})\] +(?:[^ ]+ +)??"
+    rf"({SECONDS}(?=\.)|{_up_to(_NS)}(?=:))(?:\.(\d{{6}}))?: (?:\w+:)?(\w+): (.*)$",
     re.MULTILINE,
 )
 
 _WOKEN = re.compile(
-    r"^comm=(?P<comm>.*) pid=(?P<pid>\d+) prio=(?P<prio>-?\d+)(?: success=1)? target_cpu=(?P<value>\d+)$"
+    rf"^comm=(?P<comm>.*) pid=(?P<pid>{PID}) prio=(?P<prio>{_PRIO})(?: success=1)? target_cpu=(?P<value>{CPU})$"
 )
 _FIELDS: dict[str, re.Pattern[str]] = {
     "sched_switch": re.compile(
-        r"prev_comm=(?P<prev_comm>.*) prev_pid=(?P<current>\d+) prev_prio=-?\d+ prev_state=(?P<value>\S+) ==> "
-        r"next_comm=(?P<comm>.*) next_pid=(?P<pid>\d+) next_prio=(?P<prio>-?\d+)$"
+        rf"prev_comm=(?P<prev_comm>.*) prev_pid=(?P<current>{PID}) prev_prio={_PRIO} prev_state=(?P<value>\S+) ==> "
+        rf"next_comm=(?P<comm>.*) next_pid=(?P<pid>{PID}) next_prio=(?P<prio>{_PRIO})$"
     ),
     "sched_waking": _WOKEN,
     "sched_wakeup": _WOKEN,
     "sched_wakeup_new": _WOKEN,
     "sched_migrate_task": re.compile(
-        r"comm=(?P<comm>.*) pid=(?P<pid>\d+) prio=(?P<prio>-?\d+) orig_cpu=\d+ dest_cpu=(?P<value>\d+)$"
+        rf"comm=(?P<comm>.*) pid=(?P<pid>{PID}) prio=(?P<prio>{_PRIO}) orig_cpu={CPU} dest_cpu=(?P<value>{CPU})$"
     ),
-    "sched_process_fork": re.compile(r"comm=.* pid=\d+ child_comm=(?P<comm>.*) child_pid=(?P<pid>\d+)$"),
-    "sched_process_exec": re.compile(r"filename=.* pid=(?P<pid>\d+) old_pid=\d+$"),
-    "sched_process_exit": re.compile(r"comm=(?P<comm>.*) pid=(?P<pid>\d+) prio=(?P<prio>-?\d+).*$"),
-    "affinity": re.compile(r".*target=(?P<pid>\d+) mask=\{(?P<value>[0-9a-fx,]+)\}.*$"),
+    "sched_process_fork": re.compile(rf"comm=.* pid={PID} child_comm=(?P<comm>.*) child_pid=(?P<pid>{PID})$"),
+    "sched_process_exec": re.compile(rf"filename=.* pid=(?P<pid>{PID}) old_pid={PID}$"),
+    "sched_process_exit": re.compile(rf"comm=(?P<comm>.*) pid=(?P<pid>{PID}) prio=(?P<prio>{_PRIO})(?!\d).*$"),
+    "affinity": re.compile(rf".*target=(?P<pid>{PID}) mask=\{{(?P<value>[0-9a-fx,]+)\}}.*$"),
 }
 
 
@@ -49,7 +74,7 @@ def parse(text: str, cpus: int | None = None) -> Events:
         text: the content of `trace`; several blocks may follow one another.
         cpus: number of CPUs; none: what the header says (`#P:4`), or as many as occur.
     """
-    if cpus is None and (match := re.search(r"^# entries.*#P:(\d+)", text, re.MULTILINE)):
+    if cpus is None and (match := re.search(rf"^# entries.*#P:({CPU})\b", text, re.MULTILINE)):
         cpus = int(match[1])
     reader = _Reader(cpus or 1)
     start = 0
@@ -61,10 +86,9 @@ def parse(text: str, cpus: int | None = None) -> Events:
     return events.merge(reader.batches, reader.names.comms(), tuple(reader.masks), cpus)
 
 
-def understands(line: str) -> bool:
-    """Tell whether a line is an event whose fields are known."""
-    match = _LINE.search(line)
-    return bool(match and match[5] in _FIELDS and _FIELDS[match[5]].match(match[6]))
+def understands(event: str, fields: str) -> bool:
+    """Tell whether an event's fields are known, and their numbers such as the kernel can give."""
+    return event in _FIELDS and _FIELDS[event].match(fields) is not None
 
 
 class _Reader:

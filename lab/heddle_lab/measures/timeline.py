@@ -122,6 +122,7 @@ def build(
     end_ns: int | None = None,
     cpus: int | None = None,
     skew_ns: int = SKEW_NS,
+    silent: bool = True,
 ) -> Timeline:
     """Build the timeline.
 
@@ -136,11 +137,12 @@ def build(
         end_ns: end of the window, not before the last event; none: the last event.
         cpus: number of CPUs; none: as the events say.
         skew_ns: how far stamps of different CPUs may contradict cause and effect.
+        silent: whether CPUs without an event get a run, too, of idle; else they are only counted.
     """
     first, last = (int(events.time_ns[0]), int(events.time_ns[-1])) if len(events) else (0, 0)
     start = first if start_ns is None else start_ns
     end = last if end_ns is None else end_ns
-    runs = _runs(events, start, end, cpus or events.cpus)
+    runs = _runs(events, start, end, (cpus or events.cpus) if silent else 0)
     waits, instant = _waits(events, runs.take(runs.pid != IDLE), start, end, skew_ns)
     return Timeline(start, end, cpus or events.cpus, runs, waits, instant, events.comms, _prios(events))
 
@@ -151,7 +153,7 @@ def _prios(events: Events) -> dict[int, int]:
 
 
 def _runs(events: Events, start: int, end: int, cpus: int) -> Runs:
-    """Cut every CPU's time at its switches."""
+    """Cut every CPU's time at its switches; so many CPUs have runs even without an event."""
     at = events.where(Kind.SWITCH)
     at = at[np.argsort(events.cpu[at], kind="stable")]
     cpu, time = events.cpu[at], events.time_ns[at]
@@ -174,10 +176,10 @@ def _runs(events: Events, start: int, end: int, cpus: int) -> Runs:
 
 
 def _with_quiet_cpus(events: Events, runs: Runs, start: int, end: int, cpus: int) -> Runs:
-    """Add a run over the whole window for every CPU that never switched."""
+    """Add a run over the whole window for every CPU that never switched: with events, or of the first `cpus`."""
     known, index = np.unique(events.cpu, return_index=True)
     current = dict(zip(known.tolist(), events.current[index].tolist(), strict=True))
-    quiet = sorted(set(range(cpus)) - set(runs.cpu.tolist()))
+    quiet = sorted({*range(cpus), *current} - set(runs.cpu.tolist()))
     more = np.array(quiet, dtype=np.int64)
     size = len(quiet)
     whole = Runs(

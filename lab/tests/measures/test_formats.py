@@ -2,6 +2,7 @@
 
 import base64
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -81,6 +82,20 @@ def test_lines_that_are_no_events_are_skipped() -> None:
     text = "# tracer: nop\nCPU:0 [LOST 3 EVENTS]\n  a-1 [000] d..2. 1.000000: sched_switch: nonsense\n\n"
     parsed = ftrace.parse(text)
     assert parsed.kind.tolist() == [Kind.OTHER]
+
+
+@given(st.integers(0, 2**80) | st.integers(0, 10**5), st.sampled_from([(ftrace.CPU, 8191), (ftrace.PID, 2**22)]))
+def test_numbers_up_to_the_kernels_limits_are_known(number: int, limit: tuple[str, int]) -> None:
+    pattern, most = limit
+    for value in (number, most, most + 1, most - 1):
+        assert bool(re.fullmatch(pattern, f"{value:03}")) == (value <= most)
+
+
+def test_a_header_with_an_impossible_number_of_cpus_does_not_count() -> None:
+    header = "# entries-in-buffer/entries-written: 1/1   #P:{}\n"
+    line = "  a-1 [002] d..2. 1.000000: sched_wakeup: comm=b pid=7 prio=120 target_cpu=003\n"
+    assert ftrace.parse(header.format(8) + line).cpus == 8
+    assert ftrace.parse(header.format(10**12) + line).cpus == 3
 
 
 def test_no_text_has_no_events() -> None:

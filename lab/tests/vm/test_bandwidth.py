@@ -215,6 +215,24 @@ def test_a_new_group_is_no_way_out_of_a_quota(boot: Boot, tmp_path: Path) -> Non
     assert (after - before) / (until - since) < 1.1 * quota
 
 
+ADJUSTED_MS = 2500
+
+
+@WAYS
+def test_a_new_limit_holds_at_once(boot: Boot, sched: str, tmp_path: Path, record_property: Record) -> None:
+    """A throttled group is given nearly all CPUs, anew before each period is over, as an autoscaler may do."""
+    group, cpus = "scaled", 4
+    values = ["--values", "3900000 1000000,3910000 1000000", "--hz", "3", "--for-ms", str(ADJUSTED_MS)]
+    steps = [*limit(group, 0.05, 1000), spin(group, cpus, 300 + ADJUSTED_MS), sleep("throttle", 300)]
+    steps += [read(group, "throttled")]
+    steps += [Step(name="adjust", argv=["heddle-load", "toggle", "--file", f"/sys/fs/cgroup/{group}/cpu.max", *values])]
+    steps += [read(group, "adjusted"), wait(group)]
+    results = boot(steps, machine=slow(tmp_path, f"cores = {cpus}"), sched=sched).check()
+    used = used_ms(results, group, "throttled", "adjusted") / (cpus * ADJUSTED_MS)
+    record_property(f"CPU time of a group with a raised limit on {boot.kernel}, {sched}", round(used, 3))
+    assert used > 0.85
+
+
 def test_a_throttled_group_leaves_its_share(boot: Boot, tmp_path: Path) -> None:
     """Three groups of equal weight on one CPU in a fourth: what one may not use, the two others share."""
     groups = {"pack/limited": 0.1, "pack/one": 0.45, "pack/two": 0.45}

@@ -76,7 +76,8 @@ static __always_inline bool pool_refill(struct pool *pool, u64 now)
 	return true;
 }
 
-static __always_inline void pool_note_throttled(struct pool *pool,
+/* Note since when @pool is throttled. Is it from now on no more? */
+static __always_inline bool pool_note_throttled(struct pool *pool,
 						bool is_empty, u64 now)
 {
 	u64 usec;
@@ -88,7 +89,9 @@ static __always_inline void pool_note_throttled(struct pool *pool,
 		count_by(throttled_usec, usec);
 		pool->throttled_usec += usec;
 		pool->throttled_since = 0;
+		return true;
 	}
+	return false;
 }
 
 /* What the timer's look at the pools has found so far. */
@@ -116,7 +119,9 @@ __noinline int pool_look(u32 id, u64 now)
 	if (pool_refill(pool, now))
 		look.release = true;
 	left = *(volatile s64 *)&pool->left - pool->pending;
-	pool_note_throttled(pool, left <= 0, now);
+	/* Not only a new period ends it: so does a new limit. */
+	if (pool_note_throttled(pool, left <= 0, now))
+		look.release = true;
 	if (left <= 0) {
 		look.busy = true;
 		/* Preempted all at once, the first may not find it empty yet. */
