@@ -182,8 +182,7 @@ fn init_log(verbose: u8) -> Result<()> {
     } else {
         ColorChoice::Never
     };
-    TermLogger::init(level, config, TerminalMode::Stderr, colours)
-        .context("cannot set up logging")
+    TermLogger::init(level, config, TerminalMode::Stderr, colours).context("cannot set up logging")
 }
 
 #[cfg(test)]

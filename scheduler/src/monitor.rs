@@ -353,7 +353,12 @@ mod tests {
         }
         let late = absent(io::Error::from(io::ErrorKind::WouldBlock).into());
         assert!(!trouble(late).unwrap().contains("start it"));
-        assert!(trouble(absent(io::Error::from(io::ErrorKind::PermissionDenied).into())).is_err());
+        assert!(
+            trouble(absent(
+                io::Error::from(io::ErrorKind::PermissionDenied).into()
+            ))
+            .is_err()
+        );
     }
 
     #[test]

@@ -295,12 +295,18 @@ def pingpong(load: str) -> list[Step]:
     return steps
 
 
+KEEPER = """
+mkdir -p /sys/fs/cgroup/keeper
+taskset -cp 0 $$
+echo $$ > /sys/fs/cgroup/keeper/cgroup.procs
+exec heddle-load spin --threads 1 --for-ms 3600000
+"""
+
+
 def beside_keeper(load: str) -> list[Step]:
-    """Have a task of a group run on another CPU: the timer that walks groups runs where the first of them woke up."""
-    argv = ["heddle-load", "periodic", "--tasks", "1", "--cpus", "0", "--pin", "--work-insns", "1000"]
-    argv += ["--period-us", "1000", "--for-ms", "3600000"]
+    """Keep the timer that walks groups on another CPU: it begins where their first task runs, and leaves idle CPUs."""
     name = f"keeper {load}"
-    keeper = Step(name=name, argv=argv, cgroup="keeper", background=True, timeout_ns=3_600_000 * MS)
+    keeper = Step(name=name, argv=["bash", "-c", KEEPER], background=True, timeout_ns=3_600_000 * MS)
     return [keeper, *pingpong(load), Step(name=f"end {name}", action=KillStep(step=name))]
 
 
