@@ -317,8 +317,8 @@ def workload(found: Load, name: str, source: str) -> str:
     text = _STRING.sub(lambda string: string[0].translate(_ESCAPED), text)
     tasks = sum(group.tasks for group in found.groups)
     seconds = found.duration_ns / 1e9
-    who = f"{units.counted(tasks, 'task')} in {units.counted(len(found.groups), 'group')}"
-    summary = f"{who}, recorded for {seconds:.3g} s on {units.counted(found.cpus, 'CPU')}"
+    load = f"{units.counted(tasks, 'task')} in {units.counted(len(found.groups), 'group')}"
+    summary = f"{load}, recorded for {seconds:.3g} s on {units.counted(found.cpus, 'CPU')}"
     # Lives are at times of the trace: where they matter, the whole trace is played.
     whole_ms = max(1, round(found.duration_ns / 1e6))
     return _TEMPLATE.format(
