@@ -146,6 +146,12 @@ class TestCompute:
         for _, insns, spent, _ in run.facts("compute"):
             assert spent == pytest.approx(insns * 100 / factor, abs=unpaid + TB)
 
+    def test_siblings_share_their_core_also_when_a_timer_ends_the_rest_of_one(self) -> None:
+        run = guests.rom(Topology(cores=2, threads=2), Clock(smt=SMT))
+        unpaid = QUANTUM * (100 - SMT) / SMT
+        for *_, spent in run.facts("interrupted"):
+            assert spent == pytest.approx(COMPUTE_INSNS * 100 / SMT, abs=unpaid + 4 * TB)
+
     def test_an_interrupt_is_taken_on_time_and_finds_the_rest_in_the_register(self) -> None:
         for _, delay, late, left, _ in rom().facts("interrupted"):
             assert 0 < late <= TB
@@ -175,6 +181,8 @@ FINE = Clock(quantum_ns=1000)
 ENTRIES = 100
 """how often the ROM enters the kernel in each way"""
 LINE = 50
+HANDOFFS = 100
+"""how often the ROM's CPU 0 writes what its CPU 1 reads"""
 LINE_NS = 2_000_000
 """for how long the ROM's CPUs count up"""
 
@@ -210,6 +218,14 @@ class TestCosts:
         assert fetched[0] == 0  # it wrote the line before
         assert min(fetched[1:]) >= LINE
         assert max(fetched) <= 7 * LINE  # it comes to one after the other
+
+    def test_a_word_that_one_writes_and_another_reads_moves_both_ways(self) -> None:
+        tracked, free = (
+            guests.rom(Topology(cores=2), FINE, costs=Costs(line_core_ns=ns), only="handoff").facts("handoff")
+            for ns in (LINE, None)
+        )
+        paid = [ns - base for (_, ns), (_, base) in zip(tracked, free, strict=True)]
+        assert paid == [(HANDOFFS - 1) * LINE, HANDOFFS * LINE]  # nobody has it before the first write
 
     def test_a_locked_instruction_takes_its_time_on_any_line(self) -> None:
         (_, _, locked, _), *_ = lines(8, LINE, 5)
@@ -252,6 +268,11 @@ class TestCosts:
         for *_, low, high, _ in run.facts("mwait"):
             assert 1000 + LINE <= low <= high <= 1000 + 3 * LINE + 2 * TB
         assert sum(cpu.events[-1] for cpu in run.cpus) == 2  # INIT and start-up of the others
+
+    def test_hlt_goes_on_after_a_write_to_a_line_that_was_once_watched(self) -> None:
+        costs = Costs(line_core_ns=LINE, mwait=True)
+        [(halted,)] = guests.rom(CORES, FINE, costs=costs, only="watch").facts("watch")
+        assert 20_000 <= halted <= 20_000 + 3 * LINE + 2 * TB  # the handler uses lines that CPU 0 has written
 
 
 @cache

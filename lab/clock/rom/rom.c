@@ -289,8 +289,10 @@ SCENARIO scenario_senders(int cpu)
 		barrier();
 		if (sender == 0 || sender == 1) {
 			for (int i = 0; i < WAKES; i++) {
-				execute(3000 + random_below(20000) / (sender + 1));
-				send_vector(taker, VECTOR_SENDERS + sender, &sent[sender]);
+				execute(3000 +
+					random_below(20000) / (sender + 1));
+				send_vector(taker, VECTOR_SENDERS + sender,
+					    &sent[sender]);
 				while (received[sender] == i)
 					execute(100);
 			}
@@ -298,11 +300,13 @@ SCENARIO scenario_senders(int cpu)
 			APIC(LVT_TIMER) = VECTOR_REARM;
 			APIC(TIMER_COUNT) = 700;
 			asm volatile("sti");
-			while (received[0] < WAKES || (online > 2 && received[1] < WAKES))
+			while (received[0] < WAKES ||
+			       (online > 2 && received[1] < WAKES))
 				execute(100);
 			asm volatile("cli");
 			APIC(TIMER_COUNT) = 0;
-			asm volatile("sti; nop; cli"); /* what may be left of the timer */
+			asm volatile(
+				"sti; nop; cli"); /* what may be left of the timer */
 			APIC(TIMER_COUNT) = 0;
 			APIC(LVT_TIMER) = VECTOR_TIMER;
 		}
@@ -574,6 +578,45 @@ SCENARIO scenario_lines(int cpu)
 	}
 }
 
+#define HANDOFFS 100
+
+/*
+ * CPU 0 adds one to a word every 10 us, CPU 1 reads it 5 us later: @handoff cpu ns,
+ * the time of all accesses of each
+ */
+SCENARIO scenario_handoff(int cpu)
+{
+	static volatile uint32_t word __attribute__((aligned(64)));
+	static uint64_t begin __attribute__((aligned(64)));
+	uint64_t when;
+
+	if (!cpu)
+		begin = tsc() + 100000;
+	barrier();
+	when = begin + 5000 * cpu;
+	spent[cpu] = 0;
+	for (int i = 0; cpu < 2 && i < HANDOFFS; i++) {
+		uint64_t start;
+
+		when += 10000;
+		while (tsc() < when)
+			;
+		start = tsc();
+		if (!cpu)
+			word++;
+		else
+			(void)word;
+		spent[cpu] += tsc() - start;
+	}
+	barrier();
+	for (int i = 0; !cpu && i < 2; i++) {
+		print("@handoff");
+		print_number(i);
+		print_number(spent[i]);
+		print("\n");
+	}
+}
+
 /*
  * Execute a loop of two instructions, @turns times, in user mode; returns how long
  * it took. SYSEXIT and SYSENTER take flat segments, whatever the GDT says.
@@ -672,9 +715,15 @@ SCENARIO scenario_mwait(int cpu)
 				flag = true;
 			} else if (cpu == waiter) {
 				while (!flag) {
-					asm volatile("monitor" : : "a"(&flag), "c"(0), "d"(0));
+					asm volatile("monitor"
+						     :
+						     : "a"(&flag), "c"(0),
+						       "d"(0));
 					if (!flag)
-						asm volatile("mwait" : : "a"(0), "c"(0) : "memory");
+						asm volatile("mwait"
+							     :
+							     : "a"(0), "c"(0)
+							     : "memory");
 				}
 				stat_add((int32_t)(tsc() - stamp));
 			}
@@ -682,6 +731,34 @@ SCENARIO scenario_mwait(int cpu)
 		}
 		if (!cpu)
 			print_stat("@mwait", waiter, 0);
+	}
+}
+
+/*
+ * CPU 1 executes MONITOR, then HLT until its timer, 20 us later; meanwhile CPU 0
+ * writes to the line: @watch ns, how long it was halted
+ */
+SCENARIO scenario_watch(int cpu)
+{
+	flag = false;
+	barrier();
+	if (cpu == 0) {
+		execute(10000);
+		flag = true;
+	} else if (cpu == 1) {
+		uint64_t start;
+
+		asm volatile("monitor" : : "a"(&flag), "c"(0), "d"(0));
+		start = tsc();
+		APIC(TIMER_COUNT) = 20000;
+		take_interrupt(true);
+		spent[cpu] = tsc() - start;
+	}
+	barrier();
+	if (!cpu) {
+		print("@watch");
+		print_number(spent[1]);
+		print("\n");
 	}
 }
 
