@@ -24,6 +24,7 @@ from heddle_lab import (
     files,
     html,
     identity,
+    invariance,
     kernels,
     machine,
     manual,
@@ -40,7 +41,6 @@ from heddle_lab import (
     units,
     validation,
     vm,
-    windows,
     workload,
 )
 from heddle_lab.cell import Cell
@@ -408,16 +408,16 @@ def validate(jobs: int | None, out: Path) -> int:
     files.make_folder(out.parent)
     checks = validation.load()
     planned = validation.cells(checks)
-    varied = windows.plan(experiment.load(checks.windows))
+    varied = [(name, kind, invariance.plan(experiment.load(name), kind)) for name, kind in checks.variations]
     boots = [cell for seeds in planned.values() for sides in seeds for cell in sides]
-    boots += [cell for one in varied for cell in (one.cell, one.longer)]
+    boots += [cell for *_, twins in varied for one in twins for cell in (one.cell, one.varied)]
     with Reporter(len(boots)) as reporter:
         outcome = Runner(Store(paths.cells()), jobs=jobs, report=reporter.show).run(boots)
     if outcome.interrupted:
         raise click.Abort
     findings = validation.judge(checks, planned, outcome)
-    invariance = windows.compare(varied, outcome.results)
-    files.write_text(out, validation.page(findings, checks.windows, invariance))
+    found = [(name, invariance.compare(twins, kind, outcome.results)) for name, kind, twins in varied]
+    files.write_text(out, validation.page(findings, found))
     rows = [(one.check.kind, one.check.name, one.word.value.strip("*"), one.remark) for one in findings]
     _listing(("kind", "check", "verdict", "why not"), rows)
     click.echo(out)

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from heddle_lab import kernels, machine, paths, provenance, scheduler, tomlfile, units, windows
+from heddle_lab import invariance, kernels, machine, paths, provenance, scheduler, tomlfile, units
 from heddle_lab.cell import Cell
 from heddle_lab.errors import HeddleError
 from heddle_lab.results import Results
@@ -89,8 +89,15 @@ class Checks(Model):
 
     windows: str
     """the experiment whose rows are compared with those at longer windows"""
+    quanta: str
+    """likewise, at a finer quantum"""
     defaults: Defaults
     checks: list[Check]
+
+    @property
+    def variations(self) -> list[tuple[str, invariance.Kind]]:
+        """Names of experiments, and how each is varied."""
+        return [(self.windows, "window"), (self.quanta, "quantum")]
 
 
 class Finding(Model):
@@ -189,13 +196,12 @@ def _value(sides: list[Cell], results: dict[str, Results]) -> float:
     return numbers[0] / numbers[1] if len(numbers) == 2 else numbers[0]
 
 
-def page(findings: list[Finding], experiment: str, invariance: windows.Invariance) -> str:
+def page(findings: list[Finding], varied: list[tuple[str, invariance.Invariance]]) -> str:
     """Return the page in Markdown.
 
     Args:
         findings: what came of the checks.
-        experiment: name of the one whose windows were varied.
-        invariance: what came of it.
+        varied: the name of each experiment that was varied, and what came of it.
     """
     count = {word: sum(finding.word is word for finding in findings) for word in Word}
     tally = ", ".join(f"{number} {word.value}" for word, number in count.items())
@@ -214,11 +220,7 @@ def page(findings: list[Finding], experiment: str, invariance: windows.Invarianc
         "| --- | --- | --- | --- | --: | --- |",
         *(_line(finding) for finding in findings),
         "",
-        "## Window invariance",
-        "",
-        f"Each row of the experiment [{experiment}](../lab/experiments/{experiment}.toml), measured for longer.",
-        *windows.section(invariance),
-        "",
+        *(line for experiment, found in varied for line in _invariance(experiment, found)),
         "## Sources, and why something was not measured",
         "",
         *(f"- *{one.check.name}*: {one.check.source}.{_because(one)}" for one in findings),
@@ -226,6 +228,16 @@ def page(findings: list[Finding], experiment: str, invariance: windows.Invarianc
         f"Commit {provenance.commit() or 'unknown'}.",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _invariance(experiment: str, found: invariance.Invariance) -> list[str]:
+    return [
+        f"## {found.kind.capitalize()} invariance",
+        "",
+        f"Each row of the experiment [{experiment}](../lab/experiments/{experiment}.toml), as it is and varied.",
+        *invariance.section(found),
+        "",
+    ]
 
 
 def _line(finding: Finding) -> str:

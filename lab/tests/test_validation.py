@@ -6,7 +6,7 @@ from typing import get_args, get_type_hints
 
 import pytest
 
-from heddle_lab import experiment, validation, windows
+from heddle_lab import experiment, invariance, validation
 from heddle_lab.errors import HeddleError
 from heddle_lab.results import Results
 from heddle_lab.runner import Failure, Outcome
@@ -26,7 +26,7 @@ def checks(**fields: object) -> Checks:
         "value": "x",
         "sides": [SIDE],
     } | fields
-    return Checks.model_validate({"windows": "suite", "defaults": DEFAULTS, "checks": [check]})
+    return Checks.model_validate({"windows": "suite", "quanta": "suite", "defaults": DEFAULTS, "checks": [check]})
 
 
 def measured(wanted: Checks, values: list[float | None]) -> Finding:
@@ -83,13 +83,13 @@ def test_the_page_hides_nothing() -> None:
         measured(checks(seeds=3), [0.5, 1.0, 9.0]),
         *validation.judge(unmeasured, {}, Outcome(results={}, failures=[], interrupted=False)),
     ]
-    page = validation.page(findings, "suite", windows.Invariance(rows=[], lost=2))
+    page = validation.page(findings, [("suite", invariance.Invariance(kind="window", rows=[], lost=2))])
     assert "1 agree, 1 **disagree**, 1 not measured" in page
     assert "| 0.9 … 1.1 | 1 (0.5 … 9) | agree |" in page
     assert "| closed form | A check | something | 0.9 … 1.1 | 2 | **disagree** |" in page
     assert "Not measured: no such machine." in page
     assert "Of 0 rows, 0 show" in page
-    assert "2 cells were not measured at both windows." in page
+    assert "2 cells were not measured in both." in page
 
 
 def test_sides_differ_in_what_they_say() -> None:
@@ -107,7 +107,7 @@ def test_the_shipped_file_has_every_kind_and_a_control_that_must_fail(tmp_path: 
     shipped = validation.load()
     assert {check.kind for check in shipped.checks} == set(get_args(get_type_hints(validation.Check)["kind"]))
     assert any(check.must_fail for check in shipped.checks)
-    assert experiment.load(shipped.windows).workloads
+    assert all(experiment.load(name).workloads for name, _ in shipped.variations)
     assert len({check.name for check in shipped.checks}) == len(shipped.checks)
     (tmp_path / "mine.toml").write_text("[defaults]\n")
     with pytest.raises(HeddleError, match=r"mine\.toml"):

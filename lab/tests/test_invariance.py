@@ -1,13 +1,15 @@
-"""A row that shows something else when it is measured for longer is listed."""
+"""A row that shows something else when it is measured for longer, or at a finer quantum, is listed."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from heddle_lab import windows
+from heddle_lab import invariance
 from heddle_lab.errors import HeddleError
 from heddle_lab.experiment import Experiment, WorkloadPoint
+from heddle_lab.invariance import Kind, Planned
 from heddle_lab.results import Results
 
 WORKLOAD = """
@@ -63,30 +65,40 @@ def results_of(rate: float, wait: float) -> Results:
     return Results(records=[step, {"event": "done", "virtual_ns": 2}], console="", wall_s=0.0)
 
 
-def found(wanted: Experiment, gains: dict[int, float]) -> windows.Invariance:
-    """Compare windows where the candidate's rate is higher by a part.
+def results(planned: Sequence[Planned], gain: float, other: float | None) -> dict[str, Results]:
+    """Return results in which the candidate's rate is higher by a part.
 
     Args:
-        wanted: the experiment.
-        gains: length of the window in ms -> by which part more, less 0.01 for each seed; one that is missing was not
-            measured.
+        planned: cells and their twins.
+        gain: by which part, less 0.01 for each seed.
+        other: likewise in the twins; none: they were not measured.
     """
-    planned = windows.plan(wanted)
-    results = {}
+    found = {}
     for one in planned:
-        for cell in (one.cell, one.longer):
-            for_ms = int(cell.params["for_ms"])
-            if for_ms in gains:
-                gain = gains[for_ms] + cell.seed / 100 if cell.scheduler.name != "eevdf" else 0
-                results[cell.key()] = results_of(for_ms * (1 + gain), 100 + cell.seed)
-    return windows.compare(planned, results)
+        for cell, part in ((one.cell, gain), (one.varied, other)):
+            if part is not None:
+                more = part + cell.seed / 100 if cell.scheduler.name != "eevdf" else 0
+                found[cell.key()] = results_of(int(cell.params["for_ms"]) * (1 + more), 100 + cell.seed)
+    return found
+
+
+def found(wanted: Experiment, kind: Kind, gain: float, other: float | None) -> invariance.Invariance:
+    planned = invariance.plan(wanted, kind)
+    return invariance.compare(planned, kind, results(planned, gain, other))
 
 
 def test_a_cell_has_a_twin_of_twice_the_window(wanted: Experiment) -> None:
-    planned = windows.plan(wanted)
+    planned = invariance.plan(wanted, "window")
     assert len(planned) == 2 * wanted.seeds
-    assert all((one.cell.params["for_ms"], one.longer.params["for_ms"]) == (500, 1000) for one in planned)
-    assert len({cell.key() for one in planned for cell in (one.cell, one.longer)}) == 4 * wanted.seeds
+    assert all((one.cell.params["for_ms"], one.varied.params["for_ms"]) == (500, 1000) for one in planned)
+    assert len({cell.key() for one in planned for cell in (one.cell, one.varied)}) == 4 * wanted.seeds
+
+
+def test_a_cell_has_a_twin_of_a_quarter_of_the_quantum(wanted: Experiment) -> None:
+    planned = invariance.plan(wanted, "quantum")
+    quanta = {(one.cell.machine.clock.quantum_ns, one.varied.machine.clock.quantum_ns) for one in planned}
+    assert quanta == {(1000, 250)}
+    assert len({cell.key() for one in planned for cell in (one.cell, one.varied)}) == 4 * wanted.seeds
 
 
 @pytest.mark.parametrize(
@@ -96,26 +108,37 @@ def test_a_cell_has_a_twin_of_twice_the_window(wanted: Experiment) -> None:
 def test_the_longer_window_shows_the_same_sign_within_the_interval(
     wanted: Experiment, gain: float, agrees: bool
 ) -> None:
-    rows = found(wanted, {500: 0.1, 1000: gain}).rows
+    rows = found(wanted, "window", 0.1, gain).rows
+    assert [one.agrees for one in rows if one.row.metric == "rate"] == [agrees]
+
+
+@pytest.mark.parametrize(
+    ("gain", "other", "agrees"),
+    [(0.1, 0.1, True), (0.1, 0.13, True), (0.1, 0.14, False), (0.1, 0.06, False), (-0.01, -0.03, False)],
+)
+def test_the_finer_quantum_shows_the_same_sign_and_ratio(
+    wanted: Experiment, gain: float, other: float, agrees: bool
+) -> None:
+    rows = found(wanted, "quantum", gain, other).rows
     assert [one.agrees for one in rows if one.row.metric == "rate"] == [agrees]
 
 
 def test_a_metric_that_one_window_lacks_is_no_row(wanted: Experiment) -> None:
     """The 99th percentile has a thousand samples at the window, and none more is needed at twice that."""
-    assert {one.row.metric for one in found(wanted, {500: 0.1, 1000: 0.1}).rows} == {"rate", "wait_ns.p99"}
+    assert {one.row.metric for one in found(wanted, "window", 0.1, 0.1).rows} == {"rate", "wait_ns.p99"}
     short = wanted.model_copy(
         update={"workloads": [wanted.workloads[0].model_copy(update={"params": {"for_ms": 400}})]}
     )
-    assert {one.row.metric for one in found(short, {400: 0.1, 800: 0.1}).rows} == {"rate"}
+    assert {one.row.metric for one in found(short, "window", 0.1, 0.1).rows} == {"rate"}
 
 
 def test_what_was_not_measured_is_counted(wanted: Experiment) -> None:
-    half = found(wanted, {500: 0.1})
+    half = found(wanted, "window", 0.1, None)
     assert (half.rows, half.lost) == ([], 2 * wanted.seeds)
 
 
 def test_the_page_lists_what_does_not_agree(wanted: Experiment) -> None:
-    text = "\n".join(windows.section(found(wanted, {500: 0.1, 1000: 0.3})))
+    text = "\n".join(invariance.section(found(wanted, "window", 0.1, 0.3)))
     assert "Of 2 rows, 1 show" in text
     assert "1 do not." in text
     assert "of those 1, 1 have intervals that do not overlap." in text
@@ -126,4 +149,4 @@ def test_the_page_lists_what_does_not_agree(wanted: Experiment) -> None:
 def test_a_workload_without_a_window_cannot_be_varied(wanted: Experiment, tmp_path: Path) -> None:
     (tmp_path / "w.toml").write_text(WORKLOAD.replace('window = "for_ms"', ""))
     with pytest.raises(HeddleError, match="workload 'w' does not say which parameter is its window"):
-        windows.plan(wanted)
+        invariance.plan(wanted, "window")
