@@ -1,4 +1,4 @@
-"""Machines for tests that need long virtual times: those of busy CPUs cost instructions."""
+"""Machines without costs of the hardware, for tests of long virtual times, or of instructions alone."""
 
 from pathlib import Path
 
@@ -14,6 +14,11 @@ clock = {{ speed = {speed}, smt = {smt} }}
 
 CACHES = "caches = { footprint_kib = 64, misses = 4, core_ns = 10, llc_ns = 80 }\n"
 """of several LLCs in a node: as ryzen-7950x has them"""
+
+
+def plain(folder: Path, cores: int) -> str:
+    """Write a machine on which an instruction takes a nanosecond and nothing else takes time; return its path."""
+    return slow(folder, f"cores = {cores}", speed=100)
 
 
 def slow(folder: Path, topology: str, speed: int = 10, memory_mib: int = 1024, smt: int = 100, caches: str = "") -> str:

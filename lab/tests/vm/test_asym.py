@@ -171,8 +171,12 @@ def test_hogs_get_the_best_places_there_are(
 
 
 def test_hogs_that_come_and_go_keep_the_best_places(boot: Boot, record_property: Record) -> None:
-    """Twelve that sleep half of the time: now there are fewer of them than fast cores, now more."""
+    """Twelve that sleep half of the time: now there are fewer of them than fast cores, now more.
+
+    Each begins its turn on a CPU that leaves its deepest idle state, which the ideal does not know.
+    """
     turn_ms = 50
+    exit_ns = 1000 * max(state.exit_us for state in BOX.costs.idle) * BOX.costs.slowdown
     results = boot(traced(12, turn_ms, for_ms=600), machine=HYBRID, sched=HEDDLE).check()
     (times, changes), end = awake(results, turn_ms)
     ideal = float((IDEAL[np.cumsum(changes)] * np.diff(times, append=end)).sum())
@@ -180,7 +184,7 @@ def test_hogs_that_come_and_go_keep_the_best_places(boot: Boot, record_property:
     events = tracing.events_of(results, "turns")
     found = packing.misplaced(tracing.line_of(events, results), affinity.find(events), BOX.layout())
     record_property("hogs that come and go", f"{got:.4f} of the ideal, misplaced {found.misplaced:.3%} of the time")
-    assert 0.95 < got < 1.005
+    assert 0.95 - exit_ns / (turn_ms * MS) < got < 1.005
     assert found.misplaced < 0.005
 
 

@@ -11,8 +11,8 @@ from heddle_lab.job import KillStep, SchedulerCommand, SchedulerStart, Scheduler
 from heddle_lab.results import Results
 from tests.conftest import Boot, Record
 from tests.vm.counting import PROGRAM, STRESS, counted, counters
-from tests.vm.machines import slow
-from tests.vm.shares import CGROUPS, HALF, HEDDLE, MS, TICK_MS, WINDOW_MS, Contest, Hogs, judge
+from tests.vm.machines import plain, slow
+from tests.vm.shares import CGROUPS, HALF, HEDDLE, MS, SHARE_ERROR, TICK_MS, WINDOW_MS, Contest, Hogs, judge
 
 CHURN_ERROR = 0.03
 """of a share beside a thousand groups that come and go; to become 0.01"""
@@ -38,6 +38,10 @@ LIGHT = Contest(
     {"a": 1 / 10_001, "b": 10_000 / 10_001},
     {"a": 1, "b": 10_000},
 )
+LIGHT_ERROR = 0.04
+"""of a share, in the worst of ten contests; to become 0.01: two light threads that had nothing for a second may share a
+CPU for up to 25 ticks, while two heavy ones share another"""
+
 DEEP = Contest(
     "eight-deep",
     [Hogs("a/1/2/3/4/5/6/7", 3), Hogs("b", 2)],
@@ -80,8 +84,9 @@ def test_a_light_group_never_keeps_a_cpu_while_a_heavy_one_waits(
     steps = []
     for number, contest in enumerate(contests):
         steps += [Step(name=f"before {contest.name}", action=Sleep(ns=number * MS * 7 // 10)), *contest.steps()]
-    results = boot(steps, machine=slow(tmp_path, "cores = 4"), sched=HEDDLE)
-    judge(results.check(), contests, record_property)
+    results = boot(steps, machine=slow(tmp_path, "cores = 4"), sched=HEDDLE).check()
+    assert median(contest.errors(results, 0, contest.windows)["a"] for contest in contests) < SHARE_ERROR
+    judge(results, contests, record_property, LIGHT_ERROR, LIGHT_ERROR * LIGHT.windows)
 
 
 def test_groups_get_their_shares(boot: Boot, tmp_path: Path, record_property: Record) -> None:
@@ -91,13 +96,19 @@ def test_groups_get_their_shares(boot: Boot, tmp_path: Path, record_property: Re
 
 
 UNEVEN_ERROR = 0.10
-"""of a share"""
+"""of a share, in the median of five contests"""
 
 
 def test_a_group_that_two_cpus_cannot_divide_evenly(boot: Boot, tmp_path: Path, record_property: Record) -> None:
-    """Three tasks beside two heavier ones: the share depends on how often one of the three moves."""
-    results = boot(list(DEEP.steps()), machine=slow(tmp_path, "cores = 4"), sched=HEDDLE)
-    judge(results.check(), [DEEP], record_property, UNEVEN_ERROR, UNEVEN_ERROR)
+    """Three tasks beside two heavier ones: a contest's share depends on how often one of the three moves."""
+    contests = [replace(DEEP, name=f"{DEEP.name} {number}") for number in range(5)]
+    steps = []
+    for number, contest in enumerate(contests):
+        steps += [Step(name=f"before {contest.name}", action=Sleep(ns=number * MS * 7 // 10)), *contest.steps()]
+    results = boot(steps, machine=slow(tmp_path, "cores = 4"), sched=HEDDLE).check()
+    errors = [contest.errors(results, 0, contest.windows)["a"] for contest in contests]
+    record_property(f"errors of a share that cannot be divided evenly on {boot.kernel}", errors)
+    assert abs(median(errors)) < UNEVEN_ERROR
 
 
 CONFINED = Contest("confined", [Hogs("a", 8, cpus="1-2"), Hogs("b", 8)], HALF, cpus="0-3")
@@ -322,7 +333,7 @@ def cost(results: Results, scheduler: str) -> list[float]:
     return [min(typical(load, depth) for load in range(LOADS)) for depth in DEPTHS]
 
 
-def test_groups_cost_little(boot: Boot, record_property: Record) -> None:
+def test_groups_cost_little(boot: Boot, tmp_path: Path, record_property: Record) -> None:
     """P6: two tasks on one CPU wake each other, without a walk; an instruction is a nanosecond. Beside it, EEVDF."""
     steps = [Step(name="stop", action=SchedulerStop())]
     for number in range(LOADS):
@@ -333,7 +344,7 @@ def test_groups_cost_little(boot: Boot, record_property: Record) -> None:
             steps.append(Step(name=f"start {load}", action=SchedulerStart(scheduler=command)))
             steps += beside_keeper(load)
             steps.append(Step(name=f"stop {load}", action=SchedulerStop()))
-    results = boot(steps, sched=HEDDLE).check()
+    results = boot(steps, machine=plain(tmp_path, 4), sched=HEDDLE).check()
     costs = {scheduler: cost(results, scheduler) for scheduler in ("eevdf", "off", "flat")}
     record_property(f"instructions per wakeup and switch at depths {DEPTHS} on {boot.kernel}", costs)
     for off, flat in zip(costs["off"], costs["flat"], strict=True):

@@ -25,6 +25,7 @@
 #include "heddle.bpf.h"
 #include "idle.bpf.h"
 #include "policy/asym.h"
+#include "release.bpf.h"
 #include "topology.bpf.h"
 
 /* Some places are better than others. Set by the loader. */
@@ -96,6 +97,15 @@ static __always_inline void asym_charge(u32 cpu, u64 now)
 	u64 *until = &asym_cpu(cpu)->moved_until;
 
 	*until = (vt_before(*until, now) ? now : *until) + ASYM_INTERVAL_NS;
+}
+
+/*
+ * May the idle @cpu be sent a running task? If another class has used it lately, the task
+ * is safe only in its queue (release.bpf.h), and would run on where it is.
+ */
+static __always_inline bool asym_may_get(u32 cpu, u64 now)
+{
+	return asym_rested(cpu, now) && !may_be_kept(cpu);
 }
 
 /* May the task that runs on @cpu be moved? */
@@ -182,7 +192,7 @@ __noinline int asym_look(u32 cpu, u64 now)
 	/* Such a place is no better than any other then: spare the walk. */
 	if (!cpus_differ && sibling_busy)
 		return 0;
-	if (!asym_rested(cpu, now))
+	if (!asym_may_get(cpu, now))
 		return 0;
 	for (words = at->node_words; words && can_loop; words &= words - 1) {
 		u32 word = __builtin_ctzll(words);
@@ -212,19 +222,26 @@ static __always_inline void asym_help_others(u32 cpu)
 	asym_look(cpu, now);
 }
 
-/* Of @cpus of @word, those that may take part in a move. */
-static __always_inline u64 asym_rested_of(u64 cpus, u32 word, u64 now)
+/* Of idle cores of @word, one CPU each: a thread of each that may be sent a task. */
+static __always_inline u64 asym_open_in(u64 cores, u32 word, u64 now)
 {
-	u64 left = cpus;
+	u64 open = 0;
 
-	while (left && can_loop) {
-		u32 bit = __builtin_ctzll(left);
+	while (cores && can_loop) {
+		u32 bit = __builtin_ctzll(cores);
+		u32 cpu = cpu_at_place(word, bit);
+		u64 sibling = place_of(cpu)->core & ~bit_of(bit);
 
-		left &= left - 1;
-		if (!asym_rested(cpu_at_place(word, bit), now))
-			cpus &= ~bit_of(bit);
+		cores &= cores - 1;
+		if (asym_may_get(cpu, now))
+			open |= bit_of(bit);
+		else if (sibling &&
+			 asym_may_get(cpu_at_place(word,
+						   __builtin_ctzll(sibling)),
+				      now))
+			open |= sibling & -sibling;
 	}
-	return cpus;
+	return open;
 }
 
 /*
@@ -290,7 +307,7 @@ __noinline s32 asym_claim_better(const struct task_struct *p __arg_trusted,
 		u32 word = __builtin_ctzll(words);
 		u64 cores = asym_better_in(word, at, sibling_busy);
 
-		cores = asym_rested_of(cores, word, now);
+		cores = asym_open_in(cores, word, now);
 		better = claim_one_of(p, cores, word, 0, SOUGHT_CORE);
 		if (better >= 0)
 			break;
