@@ -223,6 +223,11 @@ class Costs(Model):
             raise ValueError("the residencies of costs.idle do not grow")
         return self
 
+    @property
+    def longest_exit_ns(self) -> int:
+        """Until a CPU executes again that leaves its deepest idle state, virtual ns."""
+        return max((self._scaled(1000 * state.exit_us) for state in self.idle), default=0)
+
     def options(self) -> str:
         """Return QEMU's options of the virtual clock, in virtual ns."""
         entries = (self.syscall_ns, self.interrupt_ns, self.exception_ns, self.cr3_ns)

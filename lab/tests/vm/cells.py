@@ -6,7 +6,7 @@ from heddle_lab.workload import Metric, Workload
 
 
 def cell_of(kernel: str, argv: list[str], sched: str = "eevdf") -> Cell:
-    """Return a cell on smp-4 whose one step, `load`, runs in cgroup a/b.
+    """Return a cell on smp-4 without costs whose one step, `load`, runs in cgroup a/b.
 
     Args:
         kernel: its short name.
@@ -21,7 +21,7 @@ def cell_of(kernel: str, argv: list[str], sched: str = "eevdf") -> Cell:
         metrics=[Metric(name="time", step="load", unit="ns", better="lower")],
     )
     return Cell(
-        machine=machine.load("smp-4"),
+        machine=machine.load("smp-4").model_copy(update={"costs": machine.Costs()}),
         kernel=kernels.find(kernel),
         scheduler=scheduler.parse(sched),
         workload=load,

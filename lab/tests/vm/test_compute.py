@@ -10,9 +10,10 @@ import pytest
 from heddle_lab import kernels, machine, vm
 from heddle_lab.experiment import DEFAULT_KERNEL
 from heddle_lab.job import Job
-from heddle_lab.machine import Clock, Machine
+from heddle_lab.machine import Clock
 from tests.conftest import Boot, Record
 from tests.vm.beside import load
+from tests.vm.machines import plain
 
 pytestmark = pytest.mark.vm
 
@@ -51,26 +52,19 @@ LOADS: dict[str, tuple[list[object], Times]] = {
 """name -> arguments of heddle-load, and the times to be compared: such that a tick more or less does not decide"""
 
 
-def test_loads_take_the_same_time_to_a_quantum(boot: Boot, record_property: Record) -> None:
+def test_loads_take_the_same_time_to_a_quantum(boot: Boot, tmp_path: Path, record_property: Record) -> None:
     steps = [load(name, *argv) for name, (argv, _) in LOADS.items()]
-    one, many = (boot(steps, compute=compute).check() for compute in (True, False))
+    one, many = (boot(steps, machine=plain(tmp_path, 4), compute=compute).check() for compute in (True, False))
     for name, (_, times_of) in LOADS.items():
         ours, loops = (times_of(json.loads(run.step(name).stdout)) for run in (one, many))
         record_property(f"{name} on {boot.kernel}, and by loops, ns", (ours, loops))
         assert ours == pytest.approx(loops, abs=QUANTUM), name
 
 
-def test_the_clock_counts_what_a_load_computes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_clock_counts_what_a_load_computes() -> None:
     """Without COMPUTE the loads above would execute loops both times, and agree."""
-    counters = tmp_path / "counters"
-    arguments_of = Machine.qemu_arguments
-
-    def counting(self: Machine, *args: Any, **options: Any) -> list[str]:
-        *others, icount = arguments_of(self, *args, **options)
-        return [*others, f"{icount},counters={counters}"]
-
-    monkeypatch.setattr(Machine, "qemu_arguments", counting)
     alone = Job(seed=1, timeout_ns=1_000_000_000, scheduler=None, steps=[load("alone", *LOADS["alone"][0])])
-    vm.run(vm.Guest(machine=machine.load("smp-4"), kernel=kernels.find(DEFAULT_KERNEL), job=alone), cold=True).check()
-    computed = sum(cpu["computed"] for cpu in json.loads(counters.read_text())["cpus"])
+    guest = vm.Guest(machine=machine.load("smp-4"), kernel=kernels.find(DEFAULT_KERNEL), job=alone)
+    results = vm.run(guest, cold=True).check()
+    computed = sum(cpu["computed"] for cpu in results.clock["cpus"])
     assert computed == pytest.approx(ALONE_INSNS, rel=0.001)
