@@ -38,6 +38,7 @@ from heddle_lab import (
     timelines,
     tomlfile,
     tracing,
+    transfers,
     units,
     validation,
     vm,
@@ -321,12 +322,14 @@ def timeline(
 @click.option("--sched", "schedulers", multiple=True, metavar="NAME[=COMMAND]", help="Default: eevdf and scx_heddle.")
 @click.option("--machine", "machine_name", default=experiment.DEFAULT_MACHINE, show_default=True, metavar="M")
 @click.option("--kernel", "kernel_name", default=experiment.DEFAULT_KERNEL, show_default=True, metavar="K")
-@click.option("--most", type=click.IntRange(1), default=40, show_default=True, metavar="N", help="How many functions.")
+@click.option("--most", type=click.IntRange(1), default=40, show_default=True, metavar="N", help="How many.")
+@click.option("--lines", is_flag=True, help="List the cache lines that move between CPUs, instead of functions.")
 @click.option(
     "--into",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="PAGE.md",
-    help="Also put the table into a page, between its lines <!-- profile of W:begin --> and <!-- profile of W:end -->.",
+    help="Also put it into a page, between its lines <!-- profile of W:begin --> and <!-- profile of W:end -->, or "
+    "`lines of W`.",
 )
 def show_profile(
     load: str,
@@ -335,11 +338,14 @@ def show_profile(
     machine_name: str,
     kernel_name: str,
     most: int,
+    lines: bool,
     into: Path | None,
 ) -> None:
     """Count the instructions of each function of kernel and BPF programs, per context switch: exact counts.
 
-    With two schedulers the functions come first in which they differ most.
+    With two schedulers the functions come first in which they differ most. With --lines: which cache lines of the
+    kernel and of BPF programs move between CPUs, the most expensive first; how many CPUs read and write them, how
+    often they move, and for how many nanoseconds CPUs wait for them, per context switch.
     """
     wanted = Overrides(
         machines=[machine_name],
@@ -350,15 +356,30 @@ def show_profile(
         seeds=1,
     ).apply(None)
     cells = wanted.cells(experiment.NOWHERE)
-    profiles = [profile.measure(cell) for cell in cells]
-    about = f"{machine_name}, Linux {kernel_name}, {cells[0].point}, seed 1: instructions per context switch"
-    headings, lines = profile.table(profiles, most)
-    click.echo(about)
-    _listing(tuple(headings), [tuple(line) for line in lines])
+    about = f"{machine_name}, Linux {kernel_name}, {cells[0].point}, seed 1"
+    tables = _line_tables(cells, most, about) if lines else _function_table(cells, most, about)
+    page = [f"`bin/heddle {shlex.join(sys.argv[1:])}`\n"]
+    for caption, headings, rows in tables:
+        click.echo(caption)
+        _listing(tuple(headings), [tuple(row) for row in rows])
+        page.append(f"{caption}:\n\n{markdown.grid(headings, rows, texts=2 if lines else 1)}")
     if into:
-        command = f"bin/heddle {shlex.join(sys.argv[1:])}"
-        text = f"`{command}`\n\n{about}:\n\n{markdown.grid(headings, lines)}"
-        markdown.insert(into, f"profile of {load}", text)
+        markdown.insert(into, f"{'lines' if lines else 'profile'} of {load}", "\n".join(page))
+
+
+_Captioned = tuple[str, list[str], list[list[str]]]
+"""what a table shows, its headings, its lines"""
+
+
+def _function_table(cells: list[Cell], most: int, about: str) -> list[_Captioned]:
+    profiles = [profile.measure(cell) for cell in cells]
+    return [(f"{about}: instructions per context switch", *profile.table(profiles, most))]
+
+
+def _line_tables(cells: list[Cell], most: int, about: str) -> list[_Captioned]:
+    what = "cache lines that move, per context switch"
+    measured = [transfers.measure(cell) for cell in cells]
+    return [(f"{about}, {one.scheduler}: {what}", *transfers.table(one, most)) for one in measured]
 
 
 @cli.command()

@@ -76,9 +76,9 @@ def insert(page: Path, name: str, text: str) -> None:
     files.write_text(page, f"{head}{begin}{text}{end}{tail}")
 
 
-def grid(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table whose first column is text and all others numbers."""
-    marks = ["---", *("--:" for _ in headings[1:])]
+def grid(headings: Sequence[str], rows: Iterable[Sequence[str]], texts: int = 1) -> str:
+    """Return a table whose first columns, as many as `texts`, are text and all others numbers."""
+    marks = ["---" if column < texts else "--:" for column in range(len(headings))]
     return "\n".join([_line(list(headings)), _line(marks), *(_line(list(row)) for row in rows)]) + "\n"
 
 

@@ -82,6 +82,15 @@ def profiler(name: str) -> Path:
     return _built(cache() / "qemu" / "current" / "lib" / "heddle" / name, "the instruction counter")
 
 
+def guest_program(name: str) -> Path:
+    """Return a program that only some guests are given, such as `heddle-memory`.
+
+    Raises:
+        HeddleError: it is not built yet.
+    """
+    return _built(cache() / "image" / "current" / name, "a program of the guest")
+
+
 def image() -> Path:
     """Return the folder of the guest image's cpio layers.
 

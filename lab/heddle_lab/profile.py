@@ -26,22 +26,22 @@ BPF = "BPF programs"
 _WALL_TIMEOUT_S = 3 * vm.WALL_TIMEOUT_S
 """counting takes wall time, though no virtual time"""
 
-_MARK = "/usr/bin/heddle-mark"
-_SYMBOLS_STEP = "profile-symbols"
-# A job without traced steps leaves the port free. Each line is the address, the kind and the name of a symbol.
-_SYMBOLS_ARGV = [
-    "sh",
-    "-c",
-    """
+MARK = "/usr/bin/heddle-mark"
+"""where the guest has the program that executes marks (lab/profile/mark.S)"""
+
+_SYMBOLS = "grep -i '^[0-9a-f]* [tw] ' /proc/kallsyms"
+"""each line is the address, the kind and the name of a symbol"""
+
+# A job without traced steps leaves the port free.
+_TO_HOST = """
     for port in /sys/class/virtio-ports/*; do
       if [ "$(cat "$port/name")" = heddle.trace ]; then
-        exec grep -i '^[0-9a-f]* [tw] ' /proc/kallsyms > "/dev/${port##*/}"
+        exec {command} > "/dev/${{port##*/}}"
       fi
     done
     echo "no port heddle.trace" >&2
     exit 1
-    """,
-]
+"""
 
 _COPIES = re.compile(r"\.(?:isra|constprop|part|cold|llvm)\b.*")
 """what a compiler adds to the name of a function that it has copied or split"""
@@ -98,16 +98,26 @@ def measure(cell: Cell) -> Profile:
     """
     job = _job(cell)
     mark = (0o755, paths.profiler("mark").read_bytes())
-    guest = cell.guest().model_copy(update={"job": job, "files": {**cell.scheduler.files(), _MARK: mark}})
+    guest = cell.guest().model_copy(update={"job": job, "files": {**cell.scheduler.files(), MARK: mark}})
     with scratch.folder() as folder:
         counts = folder / "counts"
         results = vm.run(guest, _WALL_TIMEOUT_S, counts=counts).check()
         functions = attribute(read_counts(counts), read_symbols(results.trace_text))
-    return Profile(scheduler=cell.scheduler.name, switches=_switches(results, cell), functions=functions)
+    return Profile(scheduler=cell.scheduler.name, switches=switches(results, cell), functions=functions)
 
 
-def _job(cell: Cell) -> Job:
-    """Return the cell's job with marks around its measured step, and the names of all functions at the end."""
+def around(cell: Cell, before: list[Step], after: list[Step], last: Step) -> Job:
+    """Return a cell's job with more steps.
+
+    Args:
+        cell: of which the job is.
+        before: steps before the measured one.
+        after: steps after it.
+        last: a step at the end of the job.
+
+    Raises:
+        HeddleError: the measured step runs in the background and has no end.
+    """
     job, steps = cell.job(), list[Step]()
     for step in job.steps:
         if step.name != cell.measured_step:
@@ -115,16 +125,36 @@ def _job(cell: Cell) -> Job:
             continue
         if step.background:
             raise HeddleError(f"step '{step.name}' of {cell.workload.name} runs in the background: cannot profile it")
-        begin, end = (Step(name=f"profile-{name}", argv=[_MARK]) for name in ("begin", "end"))
-        steps += [begin, step, end]
-    return job.model_copy(update={"steps": [*steps, Step(name=_SYMBOLS_STEP, argv=_SYMBOLS_ARGV)]})
+        steps += [*before, step, *after]
+    return job.model_copy(update={"steps": [*steps, last]})
 
 
-def _switches(results: Results, cell: Cell) -> int:
-    switches = int(results.step(cell.measured_step).counters["switches"])
-    if not switches:
+def to_host(name: str, command: str) -> Step:
+    """Return a step whose output the host finds in `Results.trace_text`.
+
+    Args:
+        name: of the step.
+        command: for the guest's shell.
+    """
+    return Step(name=name, argv=["sh", "-c", _TO_HOST.format(command=command)])
+
+
+def _job(cell: Cell) -> Job:
+    """Return the cell's job with marks around its measured step, and the names of all functions at the end."""
+    begin, end = (Step(name=f"profile-{name}", argv=[MARK]) for name in ("begin", "end"))
+    return around(cell, [begin], [end], to_host("profile-symbols", _SYMBOLS))
+
+
+def switches(results: Results, cell: Cell) -> int:
+    """Return the context switches in a cell's measured step.
+
+    Raises:
+        HeddleError: there are none.
+    """
+    found = int(results.step(cell.measured_step).counters["switches"])
+    if not found:
         raise HeddleError(f"{cell.label}: no context switch in step '{cell.measured_step}'")
-    return switches
+    return found
 
 
 def read_counts(file: Path) -> Iterator[tuple[int, int, int]]:
@@ -159,20 +189,36 @@ def _name(symbol: str, module: str) -> str:
     return f"{_PROGRAM.sub('', symbol) or symbol} [bpf]"
 
 
+class Functions:
+    """The functions of a guest, by address."""
+
+    def __init__(self, symbols: list[tuple[int, str]]) -> None:
+        """Take address and name of functions, in the order of addresses. What lies before the first is of none."""
+        self._symbols = symbols
+        self._addresses = [address for address, _ in symbols]
+
+    def at(self, address: int) -> tuple[str, int]:
+        """Return the name of the function that an instruction belongs to, and the offset in it, bytes."""
+        at = bisect.bisect_right(self._addresses, address) - 1
+        if at < 0:
+            return "unknown", address
+        start, name = self._symbols[at]
+        return name, address - start
+
+
 def attribute(counts: Iterable[tuple[int, int, int]], symbols: list[tuple[int, str]]) -> dict[str, Function]:
     """Return what was executed of each function.
 
     Args:
         counts: address, instructions and executions of pieces of straight code; address 0: user space.
-        symbols: address and name of functions, in the order of addresses. What lies before the first is of none.
+        symbols: as `Functions` takes them.
     """
-    addresses = [address for address, _ in symbols]
+    functions = Functions(symbols)
     insns, calls = Counter[str](), Counter[str]()
     for address, length, executions in counts:
-        at = bisect.bisect_right(addresses, address) - 1
-        name = USER if not address else symbols[at][1] if at >= 0 else "unknown"
+        name, offset = functions.at(address) if address else (USER, 0)
         insns[name] += length * executions
-        if at >= 0 and address == addresses[at]:
+        if address and not offset:
             calls[name] += executions
     return {name: Function(number, calls[name]) for name, number in insns.items() if number}
 

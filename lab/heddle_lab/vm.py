@@ -54,12 +54,16 @@ _USUAL_SPEED = 100
 
 
 class Mark(IntEnum):
-    """Where a guest's state may be saved; the same numbers as `lab/guest/src/agent/snapshot.rs`."""
+    """Where a guest's state may be saved: the first two, which are those of `lab/guest/src/agent/snapshot.rs`."""
 
     BOOTED = 1
     """the kernel is up and the agent ready"""
     STARTED = 2
     """the job's scheduler is attached"""
+    MEASURED = 3
+    """the measured step of a profiled cell begins"""
+    OVER = 4
+    """it has ended"""
 
 
 _REPORTED = (_RESULTS, _TRACE, _CONSOLE)
@@ -98,6 +102,7 @@ def run(
     scratch: Path | None = None,
     counts: Path | None = None,
     *,
+    transfers: Path | None = None,
     cold: bool = False,
 ) -> Results:
     """Run a guest, from a snapshot unless told otherwise, and return what it reported.
@@ -108,6 +113,8 @@ def run(
         scratch: folder for the run's files, about the image's size; none: the system's temporary folder.
         counts: file for the instructions that are executed between two marks (`profile`), one by one, loads' loops
             too; none: they are not counted.
+        transfers: file for the cache lines that move (`transfers`), of a machine that has some; none: they are not
+            listed. The results are the same.
         cold: boot, and neither use nor make a snapshot; the results are the same.
 
     Returns:
@@ -120,7 +127,7 @@ def run(
     if counts:
         guest = guest.model_copy(update={"compute": False})
     with _folder(guest, scratch) as folder:
-        one = _Run(guest, folder, wall_timeout_s, counts)
+        one = _Run(guest, folder, wall_timeout_s, _observer(counts, transfers))
         results = one.execute(None) if cold or counts else one.from_snapshot()
     return results.model_copy(update={"wall_s": round(time.monotonic() - start, 3)})
 
@@ -225,22 +232,28 @@ def _command(guest: Guest, folder: Path) -> list[str]:
     ]
 
 
+def _observer(counts: Path | None, transfers: Path | None) -> list[str]:
+    """Return the options of QEMU that have it write down what it sees, of which the guest notices nothing."""
+    plugin = ["-plugin", f"{paths.profiler('instructions.so')},out={counts}"] if counts else []
+    return plugin + (["-icount", f"line-transfers={transfers}"] if transfers else [])
+
+
 class _Run:
     """A guest on its way from power-on, or from a snapshot, to power-off."""
 
-    def __init__(self, guest: Guest, folder: Path, wall_timeout_s: float, counts: Path | None) -> None:
+    def __init__(self, guest: Guest, folder: Path, wall_timeout_s: float, observer: list[str]) -> None:
         """Take what `run` takes.
 
         Args:
             guest: what to run.
             folder: for the run's files.
             wall_timeout_s: of each QEMU.
-            counts: as in `run`.
+            observer: options of the QEMU that runs the job.
         """
         self._guest = guest
         self._folder = folder
         self._wall_timeout_s = wall_timeout_s
-        self._counts = counts
+        self._observer = observer
 
     def from_snapshot(self) -> Results:
         """Go on from the last snapshot before the job; those that are missing are made."""
@@ -272,8 +285,7 @@ class _Run:
         Args:
             base: the snapshot that it goes on from; none: it boots.
         """
-        counter = ["-plugin", f"{paths.profiler('instructions.so')},out={self._counts}"] if self._counts else []
-        with self._qemu(base, counter) as qemu:
+        with self._qemu(base, self._observer) as qemu:
             try:
                 qemu.wait(self._wall_timeout_s)
             except subprocess.TimeoutExpired:

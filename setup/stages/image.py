@@ -25,6 +25,9 @@ IMAGE = "lab/guest/image.toml"
 # Where the programs of lab/guest go.
 PROGRAMS = {"heddle-agent": "usr/lib/heddle/agent", "heddle-load": "usr/bin/heddle-load"}
 
+# A program of lab/guest that only some guests are given: it lies beside the layers.
+EXTRA = "heddle-memory"
+
 # What base-passwd, netbase and libc-bin would make in their scripts.
 FILES = {
     "etc/passwd": "root:x:0:0:root:/root:/bin/bash\n"
@@ -57,12 +60,14 @@ def run(context: Context) -> None:
             "bytes": path.stat().st_size,
         }
     text = json.dumps(manifest, indent=1) + "\n"
-    image = context.paths.image / cache.key(text)
+    extra = _stripped(context, EXTRA)
+    image = context.paths.image / cache.key(text, extra)
     if not image.exists():
         with cache.building(image) as work:
             for name, path in archives.items():
                 os.link(path, work / f"{name}.cpio")
             (work / "manifest.json").write_text(text)
+            (work / EXTRA).write_bytes(extra)
     cache.point(context.paths.image / "current", image)
 
 
@@ -156,16 +161,18 @@ def _furnish(tree: Tree, programs: dict[str, bytes]) -> None:
 
 
 def _programs(context: Context) -> dict[str, bytes]:
-    """Where in the guest -> content, stripped: debug lines would only cost boot time."""
-    release = context.paths.target / "release"
-    found = {}
-    for name, path in PROGRAMS.items():
-        if not (release / name).is_file():
-            raise SetupError(f"{release / name} is missing: python3 -m setup scheduler")
-        stripped = context.paths.image / f".new-{name}"
-        stripped.parent.mkdir(parents=True, exist_ok=True)
-        strip = context.paths.toolchain / "bin" / "llvm-strip"
-        context.run([strip, "-o", stripped, release / name])
-        found[path] = stripped.read_bytes()
-        stripped.unlink()
-    return found
+    """Where in the guest -> content."""
+    return {path: _stripped(context, name) for name, path in PROGRAMS.items()}
+
+
+def _stripped(context: Context, name: str) -> bytes:
+    """A program of lab/guest: debug lines would only cost boot time."""
+    program = context.paths.target / "release" / name
+    if not program.is_file():
+        raise SetupError(f"{program} is missing: python3 -m setup scheduler")
+    stripped = context.paths.image / f".new-{name}"
+    stripped.parent.mkdir(parents=True, exist_ok=True)
+    context.run([context.paths.toolchain / "bin" / "llvm-strip", "-o", stripped, program])
+    content = stripped.read_bytes()
+    stripped.unlink()
+    return content
