@@ -1,11 +1,13 @@
 """The command `heddle`."""
 
 import io
+import json
 import math
+import os
 import re
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +36,7 @@ from heddle_lab import (
     recording,
     resultfile,
     scheduler,
+    stats,
     table,
     timelines,
     tomlfile,
@@ -111,7 +114,7 @@ def cli(debug: bool) -> None:
 @click.option("--dask", "dask_address", metavar="ADDR", help="A Dask scheduler, such as tcp://host:8786.")
 @click.option("--out", type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help="Default: out/EXPERIMENT.")
 @click.option("--trace", is_flag=True, help="Measure waits, waste and lag from tracepoints, in a second boot per cell.")
-@click.option("--robust", is_flag=True, help="Vary the model; a sign that does not survive is no difference.")
+@click.option("--robust", is_flag=True, help="Vary the model; a sign that does not survive is unknown.")
 @click.option("--fresh", is_flag=True, help="Measure again what was measured before, and insist on the same result.")
 @click.option("--cold", is_flag=True, help="Boot each guest, without snapshots: slower, and the same to the last bit.")
 def run(
@@ -218,7 +221,7 @@ def _failure_lines(failures: list[Failure]) -> list[str]:
 
 def _publish(folder: Path, cells: list[CellResult], about: resultfile.About) -> None:
     """Print the table and write the page."""
-    rows = comparison.schedulers(cells)
+    rows = comparison.schedulers(cells, about.looks)
     console = _console()
     if rows:
         table.show(rows, cells, console)
@@ -228,6 +231,16 @@ def _publish(folder: Path, cells: list[CellResult], about: resultfile.About) -> 
     files.write_text(page, html.render(about, cells, rows, html.pictures(folder, about, cells)))
     files.write_text(folder / markdown.NAME, markdown.render(rows, about.command))
     click.echo(f"{folder / resultfile.NAME}\n{page}")
+
+
+def _gone(instead: str) -> Callable[[click.Context, click.Parameter, str | None], None]:
+    """Return what refuses a removed option and names what to use instead."""
+
+    def refuse(_: click.Context, option: click.Parameter, value: str | None) -> None:
+        if value is not None:
+            raise HeddleError(f"{option.opts[0]} was removed: use {instead}")
+
+    return refuse
 
 
 @cli.command()
@@ -240,34 +253,38 @@ def _publish(folder: Path, cells: list[CellResult], about: resultfile.About) -> 
 )
 @click.option("--means", is_flag=True, help="Into the page: a line for each scheduler, not the table.")
 @click.option(
-    "--level-with",
-    "rivals",
-    multiple=True,
-    metavar="NAME",
-    help="With --means: count the rows that are level with the best of these schedulers, too.",
-)
-@click.option(
     "--baseline",
     metavar="NAME",
     help="Compare with this scheduler: print, and put between <!-- DIR of NAME:begin --> and its end, but leave DIR.",
 )
-def report(folder: Path, into: Path | None, means: bool, rivals: tuple[str, ...], baseline: str | None) -> None:
+@click.option("--level-with", hidden=True, callback=_gone("--means --baseline NAME, which counts the words"))
+def report(folder: Path, into: Path | None, means: bool, baseline: str | None, **_: object) -> None:
     """Print the table of DIR/results.json again and write DIR/report.html and DIR/table.md anew."""
-    if rivals and not (into and means):
-        raise HeddleError("--level-with counts for --means alone; give that and --into PAGE.md, too")
     cells, about = _cells(folder), resultfile.about(folder)
     name = folder.resolve().name
     if baseline:
         cells, name = comparison.against(cells, baseline), f"{name} of {baseline}"
-        table.show(comparison.schedulers(cells), cells, _console())
-    else:
-        _publish(folder, cells, about)
+        table.show(comparison.schedulers(cells, about.looks), cells, _console())
+    elif into:
+        about = _linked(folder, about, into)
     if into:
+        where = os.path.relpath(folder, into.parent)
         if means:
-            text = markdown.summary(cells, about.command, rivals)
+            text = markdown.summary(cells, about.command, where)
         else:
-            text = markdown.render(comparison.schedulers(cells), about.command)
+            text = markdown.render(comparison.schedulers(cells, about.looks), about.command, where)
         markdown.insert(into, name, text)
+    if not baseline:
+        _publish(folder, cells, about)
+
+
+def _linked(folder: Path, about: resultfile.About, page: Path) -> resultfile.About:
+    """Return what is said of a run, with a page that shows its table, and write it."""
+    shown = os.path.relpath(page, folder)
+    linked = about.model_copy(update={"pages": sorted({*about.pages, shown})})
+    if linked != about:
+        resultfile.write_about(folder, linked)
+    return linked
 
 
 @cli.command()
@@ -309,7 +326,7 @@ def timeline(
     resultfile.write_about(folder, about)
     files.write_text(
         folder / html.NAME,
-        html.render(about, cells, comparison.schedulers(cells), html.pictures(folder, about, cells)),
+        html.render(about, cells, comparison.schedulers(cells, about.looks), html.pictures(folder, about, cells)),
     )
     base = folder / timelines.FOLDER / drawn
     click.echo(f"{base}{drawing.SUFFIX}\n{base}{perfetto.SUFFIX}\n{folder / html.NAME}")
@@ -424,29 +441,61 @@ def validate(jobs: int | None, out: Path) -> int:
     return 1 if any(one.word is validation.Word.DISAGREE for one in findings) else 0
 
 
+class _Percent(click.ParamType[float]):
+    """A part of something, written as `2%` or `2`; a fraction in the program."""
+
+    name = "percentage"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        try:
+            number = value if isinstance(value, float) else float(str(value).removesuffix("%")) / 100
+        except ValueError:
+            number = math.nan
+        if not 0 < number < 1:
+            self.fail(f"{value!r} is no percentage above 0 and below 100; write it such as 2%.", param, ctx)
+        return number
+
+
 @cli.command(name="compare")
 @click.argument("before", type=click.Path(path_type=Path), metavar="DIR")
 @click.argument("after", type=click.Path(path_type=Path), metavar="DIR")
-def compare_runs(before: Path, after: Path) -> int:
+@click.option(
+    "--smallest",
+    type=_Percent(),
+    default=stats.SMALLEST_EFFECT,
+    metavar="X%",
+    help=f"The smallest loss that matters; default: {stats.SMALLEST_EFFECT:.0%}.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
+@click.option(
+    "--junit",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE.xml",
+    help="Also write JUnit's XML: a test for each primary metric.",
+)
+def compare_runs(before: Path, after: Path, smallest: float, as_json: bool, junit: Path | None) -> int:
     """Compare two runs of the same cells: did the second lose?
 
-    Exit status 0: no loss. 1: it is worse somewhere, or lacks cells. 2: no verdict, for want of seeds or because of an
-    error. 3: wrong usage.
+    Exit status 0: no loss. 1: a primary metric is worse somewhere, or cells are missing. 2: no verdict, for want of
+    seeds or because of an error. 3: wrong usage.
     """
     try:
         runs = _cells(before), _cells(after)
         identity.two_runs(*runs, (str(before), str(after)))
-        rows = compare.rows(*runs)
+        rows = compare.rows(*runs, smallest)
+        missing = compare.missing(*runs)
+        if junit:
+            files.write_text(junit, compare.junit(rows, missing))
     except HeddleError as error:
         raise HeddleError(str(error), compare.NO_VERDICT) from error
-    table.show(rows, [*runs[0], *runs[1]], _console())
-    click.echo(compare.summary(rows))
-    missing, undecided = compare.missing(*runs), compare.undecided(rows)
-    for line in filter(None, (missing, undecided)):
+    if as_json:
+        click.echo(json.dumps(compare.document(rows, missing), indent=1, ensure_ascii=False))
+    else:
+        table.show(rows, [*runs[0], *runs[1]], _console())
+        click.echo(compare.summary(rows))
+    for line in filter(None, (missing, compare.remedy(rows))):
         click.echo(f"heddle: {line}", err=True)
-    if missing or compare.losses(rows):
-        return compare.LOSS
-    return compare.NO_VERDICT if undecided else 0
+    return compare.status(rows, missing)
 
 
 def _cells(folder: Path) -> list[CellResult]:
