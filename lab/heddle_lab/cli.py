@@ -20,6 +20,7 @@ from rich.table import Table
 from heddle_lab import (
     compare,
     comparison,
+    detect,
     doctor,
     experiment,
     fidelity,
@@ -36,6 +37,7 @@ from heddle_lab import (
     recording,
     resultfile,
     scheduler,
+    sequential,
     stats,
     table,
     timelines,
@@ -96,6 +98,21 @@ class _Milliseconds(click.FloatRange):
         return number
 
 
+class _Percent(click.ParamType[float]):
+    """A part of something, written as `2%` or `2`; a fraction in the program."""
+
+    name = "percentage"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        try:
+            number = value if isinstance(value, float) else float(str(value).removesuffix("%")) / 100
+        except ValueError:
+            number = math.nan
+        if not 0 < number < 1:
+            self.fail(f"{value!r} is no percentage above 0 and below 100; write it such as 2%.", param, ctx)
+        return number
+
+
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
 def cli(debug: bool) -> None:
@@ -109,7 +126,13 @@ def cli(debug: bool) -> None:
 @click.option("--kernel", "kernel_names", multiple=True, metavar="K", help="Such as 7.3, or a path to a bzImage.")
 @click.option("--workload", "workloads", multiple=True, metavar="W")
 @click.option("--param", "params", multiple=True, metavar="KEY=VALUE", help="A workload's parameter.")
-@click.option("--seeds", type=click.IntRange(1, 1000), metavar="N", help="Paired seeds 1..N.")
+@click.option("--seeds", type=click.IntRange(1, 1000), metavar="N", help="Paired seeds 1..N; the most with --detect.")
+@click.option(
+    "--detect",
+    type=_Percent(),
+    metavar="X%",
+    help=f"Add seeds until each point is decided or would show X %; --seeds N at the most, default {detect.MOST}.",
+)
 @click.option("--jobs", type=click.IntRange(1), metavar="N", help="Guests at a time; default: one per core.")
 @click.option("--dask", "dask_address", metavar="ADDR", help="A Dask scheduler, such as tcp://host:8786.")
 @click.option("--out", type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help="Default: out/EXPERIMENT.")
@@ -125,13 +148,10 @@ def run(
     workloads: tuple[str, ...],
     params: tuple[str, ...],
     seeds: int | None,
-    jobs: int | None,
-    dask_address: str | None,
-    out: Path | None,
     trace: bool,
     robust: bool,
-    fresh: bool,
-    cold: bool,
+    out: Path | None,
+    **how: Any,
 ) -> int:
     """Measure an experiment (a name, a .toml file, or --workload alone) and compare its schedulers."""
     overrides = Overrides(
@@ -140,48 +160,73 @@ def run(
         schedulers=list(schedulers),
         workloads=list(workloads),
         params=dict(workload.parse_param(text) for text in params),
-        seeds=seeds,
+        seeds=seeds or (detect.MOST if how["detect"] else None),
         trace=trace,
         robust=robust,
     )
     wanted = overrides.apply(experiment.load(file) if file else None)
     cells = wanted.cells(overrides.origins(file) if file else experiment.NOWHERE)
-    boots = [boot for cell in cells for boot in ((cell, cell.twin()) if wanted.trace else (cell,))]
     folder = out or Path("out") / wanted.name
     files.make_folder(folder)  # before hours of measurement
+
+    def measure(batch: list[Cell]) -> Outcome:
+        return _boot(batch, wanted.trace, how)
+
+    looks: list[int] = []
+    if how["detect"]:
+        search = detect.Search(effect=how["detect"], looks=sequential.looks(wanted.seeds))
+        looks = search.looks
+        cells, outcome = detect.run(
+            cells, search, measure, lambda some, found: _measured(some, found.results, wanted.trace)[0]
+        )
+    else:
+        outcome = measure(cells)
+    return _conclude(wanted, cells, outcome, folder, looks)
+
+
+def _boot(cells: list[Cell], traced: bool, how: dict[str, Any]) -> Outcome:
+    """Measure cells, and their twins if they are traced.
+
+    Args:
+        cells: what to measure.
+        traced: whether they have twins.
+        how: `jobs`, `dask_address`, `fresh`, `cold`, as on the command line.
+    """
+    boots = [boot for cell in cells for boot in ((cell, cell.twin()) if traced else (cell,))]
     with Reporter(len(boots)) as reporter:
         runner = Runner(
             Store(paths.cells()),
-            jobs=jobs,
-            dask_address=dask_address,
-            fresh=fresh,
-            cold=cold,
+            jobs=how["jobs"],
+            dask_address=how["dask_address"],
+            fresh=how["fresh"],
+            cold=how["cold"],
             announce=reporter.announce,
             report=reporter.show,
         )
-        outcome = runner.run(boots)
-    return _conclude(wanted, cells, outcome, folder)
+        return runner.run(boots)
 
 
-def _conclude(wanted: Experiment, cells: list[Cell], outcome: Outcome, folder: Path) -> int:
+def _conclude(wanted: Experiment, cells: list[Cell], outcome: Outcome, folder: Path, looks: list[int]) -> int:
     """Write and print what was measured, then say what was not; return the exit status."""
     found = outcome.results
     measured, failures = _measured(cells, found, wanted.trace)
     if measured:
         command = f"bin/heddle {shlex.join(sys.argv[1:])}"
         resultfile.write(folder, measured)
+        before = resultfile.about(folder)
         about = resultfile.About(
             title=f"{wanted.name}: {wanted.summary}",
             command=command,
+            looks=looks,
+            pages=before.pages,
             topologies={
                 cell.machine.name: tracing.topology(found[cell.key()]) for cell in cells if cell.key() in found
             },
             timelines={
                 timelines.write(folder, cell, Store(paths.cells())): timelines.label(cell, measured)
-                for cell in timelines.telling(comparison.schedulers(measured), measured)
+                for cell in timelines.telling(comparison.schedulers(measured, looks), measured)
             },
         )
-        before = resultfile.about(folder)
         resultfile.write_about(folder, about)
         timelines.drop(folder, before.timelines.keys() - about.timelines.keys())
         _publish(folder, measured, about)
@@ -224,12 +269,12 @@ def _publish(folder: Path, cells: list[CellResult], about: resultfile.About) -> 
     rows = comparison.schedulers(cells, about.looks)
     console = _console()
     if rows:
-        table.show(rows, cells, console)
+        table.show(rows, cells, console, about.looks)
     else:
         table.show_single(cells, console)
     page = folder / html.NAME
     files.write_text(page, html.render(about, cells, rows, html.pictures(folder, about, cells)))
-    files.write_text(folder / markdown.NAME, markdown.render(rows, about.command))
+    files.write_text(folder / markdown.NAME, markdown.render(rows, about))
     click.echo(f"{folder / resultfile.NAME}\n{page}")
 
 
@@ -264,15 +309,15 @@ def report(folder: Path, into: Path | None, means: bool, baseline: str | None, *
     name = folder.resolve().name
     if baseline:
         cells, name = comparison.against(cells, baseline), f"{name} of {baseline}"
-        table.show(comparison.schedulers(cells, about.looks), cells, _console())
+        table.show(comparison.schedulers(cells, about.looks), cells, _console(), about.looks)
     elif into:
         about = _linked(folder, about, into)
     if into:
         where = os.path.relpath(folder, into.parent)
         if means:
-            text = markdown.summary(cells, about.command, where)
+            text = markdown.summary(cells, about, where)
         else:
-            text = markdown.render(comparison.schedulers(cells, about.looks), about.command, where)
+            text = markdown.render(comparison.schedulers(cells, about.looks), about, where)
         markdown.insert(into, name, text)
     if not baseline:
         _publish(folder, cells, about)
@@ -439,21 +484,6 @@ def validate(jobs: int | None, out: Path) -> int:
     _listing(("kind", "check", "verdict", "why not"), rows)
     click.echo(out)
     return 1 if any(one.word is validation.Word.DISAGREE for one in findings) else 0
-
-
-class _Percent(click.ParamType[float]):
-    """A part of something, written as `2%` or `2`; a fraction in the program."""
-
-    name = "percentage"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        try:
-            number = value if isinstance(value, float) else float(str(value).removesuffix("%")) / 100
-        except ValueError:
-            number = math.nan
-        if not 0 < number < 1:
-            self.fail(f"{value!r} is no percentage above 0 and below 100; write it such as 2%.", param, ctx)
-        return number
 
 
 @cli.command(name="compare")

@@ -112,7 +112,7 @@ def wanting(rows: list[Row]) -> str:
     needs = [(needed, row.point) for row in unknown if (needed := row.pairs_needed())]
     if not unknown:
         return ""
-    effect = f"a difference of {stats.SMALLEST_EFFECT:.0%}"
+    effect = f"a difference of {units.part(stats.SMALLEST_EFFECT)}"
     if not needs:
         return f"{units.counted(len(unknown), 'primary row')} unknown: no number of pairs is known to show {effect}."
     (least, first), (most, last) = min(needs), max(needs)

@@ -13,6 +13,7 @@ from heddle_lab import (
     markdown,
     means,
     resultfile,
+    sequential,
     stats,
     table,
     timelines,
@@ -118,13 +119,14 @@ def render(about: resultfile.About, cells: list[CellResult], rows: list[Row], dr
         drawn=drawn,
         perturbation=table.perturbation(cells),
         means_footnote=means.FOOTNOTE,
+        looks=sequential.note(about.looks),
         links=[("table", markdown.NAME), *((Path(shown).name, shown) for shown in about.pages)],
         cells=cells,
         facts=_facts(cells),
         width=_WIDTH,
         height=_HEIGHT,
         fewest=stats.FEWEST,
-        smallest_effect=units.percent(stats.SMALLEST_EFFECT).lstrip("+"),
+        smallest_effect=units.part(stats.SMALLEST_EFFECT),
     )
     return page
 

@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from heddle_lab import comparison, files, means, stats, table, units
+from heddle_lab import comparison, files, means, sequential, stats, table, units
 from heddle_lab.comparison import Row
 from heddle_lab.errors import HeddleError
-from heddle_lab.resultfile import CellResult
+from heddle_lab.resultfile import About, CellResult
 from heddle_lab.stats import Verdict
 
 NAME = "table.md"
@@ -17,7 +17,7 @@ _COLUMNS = ("workload", "metric", "baseline", "candidate", "difference", "95 % i
 _BEGIN, _END = "<!-- {name}:begin -->\n", "<!-- {name}:end -->"
 
 
-def render(rows: list[Row], command: str, folder: str = ".") -> str:
+def render(rows: list[Row], about: About, folder: str = ".") -> str:
     """Return the tables under the command that makes them and links to what lies beside them, and the means.
 
     Each contestant has a table of primaries and one of its other metrics. Where there are more than two schedulers, a
@@ -25,13 +25,15 @@ def render(rows: list[Row], command: str, folder: str = ".") -> str:
 
     Args:
         rows: compared rows.
-        command: what measured them.
+        about: what measured them, and when it was looked at.
         folder: where the page and the results are, as seen from the page that shows the tables.
     """
     tables = [*map(_overview, comparison.by_place(rows)), *map(_contestant, comparison.by_candidate(rows))]
     if summary := means.lines(rows):
         tables.append("\n".join([means.FOOTNOTE, "", *(f"- {line}" for line in summary), ""]))
-    return "\n".join([f"`{command}`\n", f"{links(folder)}\n", *filter(None, tables)])
+    if note := sequential.note(about.looks):
+        tables.append(f"{note}\n")
+    return "\n".join([f"`{about.command}`\n", f"{links(folder)}\n", *filter(None, tables)])
 
 
 def links(folder: str, *, table: bool = False) -> str:
@@ -46,17 +48,17 @@ def links(folder: str, *, table: bool = False) -> str:
     return " · ".join(f"[{what}]({Path(folder) / name})" for what, name in names.items())
 
 
-def summary(cells: list[CellResult], command: str, folder: str) -> str:
+def summary(cells: list[CellResult], about: About, folder: str) -> str:
     """Return one table with a line for each machine and candidate: its means, and how many of its primaries are what.
 
     Args:
         cells: those of the baseline first.
-        command: what measured them.
+        about: what measured them, and when it was looked at.
         folder: where the page and the results are, as seen from the page that shows the table.
     """
-    rows = comparison.schedulers(cells)
+    rows = comparison.schedulers(cells, about.looks)
     words = list(Verdict)
-    lines = [f"`{command}`\n", f"{links(folder, table=True)}\n"]
+    lines = [f"`{about.command}`\n", f"{links(folder, table=True)}\n"]
     lines.append(_line(["machine", f"of {rows[0].baseline}", *means.KINDS, *(word.value for word in words)]))
     lines.append(_line(["---", "---", *("--:" for _ in (*means.KINDS, *words))]))
     for group in comparison.by_candidate(rows):

@@ -77,8 +77,11 @@ def of(rows: list[Row]) -> dict[str, Mean | None]:
 def mean(rows: list[Row]) -> Mean | None:
     """Return the mean of rows over the seeds that all of them have; none if there are none.
 
-    Each workload has one vote, which its rows share. So a workload does not count more by being swept.
+    Each workload has one vote, which its rows share. So a workload does not count more by being swept. Rows of which
+    most seeds are missing do not count.
     """
+    most = max((len(row.seeds) for row in rows), default=0)
+    rows = [row for row in rows if len(row.seeds) >= min(most, stats.FEWEST)]
     shared = sorted(set.intersection(*(set(row.seeds) for row in rows))) if rows else []
     if not shared:
         return None

@@ -49,13 +49,13 @@ def pairs_needed(result: Paired, effect: float, *, alpha: float = stats.ALPHA, r
 
     Args:
         result: what the pairs so far say of the row.
-        effect: fraction of the baseline, or difference for a row that is compared by difference.
+        effect: a fraction above 0, of the baseline or of the whole that a share is of.
         alpha: error probability of the verdicts on all rows together.
         rows: primaries in the table; Holm's method tests the first of them at `alpha` / `rows`.
     """
     if result.pairs < 2:
         return None
-    size = math.log1p(abs(effect)) if result.relative else abs(effect)
+    size = math.log1p(effect) if result.relative else effect * result.scale
     degrees = result.pairs - 1
     deviation = result.deviation * math.sqrt(degrees / scipy_stats.chi2.ppf(1 - LIMIT, degrees))
 

@@ -50,12 +50,23 @@ def share(planned: Sequence[int], pairs: int) -> float:
     return after[0] if after else stats.ALPHA
 
 
+def note(planned: Sequence[int]) -> str:
+    """Return a line on looks that were planned, for below a table; empty if there were none."""
+    if len(planned) < 2:
+        return ""
+    numbers = ", ".join(str(pairs) for pairs in planned[:-1])
+    return (
+        f"Looked at after {numbers} and {planned[-1]} pairs, as far as a point was not finished before: "
+        "p-values and intervals allow for all of these looks."
+    )
+
+
 def enough(result: Paired, effect: float, planned: Sequence[int], rows: int) -> bool:
     """Return whether a row would show an effect by now, so that more seeds are not worth their time.
 
     Args:
         result: what the pairs so far say of the row.
-        effect: what is to be found, a fraction or a difference.
+        effect: what is to be found; see `power.pairs_needed`.
         planned: numbers of pairs at the looks.
         rows: primaries in the table.
     """

@@ -66,6 +66,8 @@ class Paired(Model):
     high: float
     p: float
     """two-sided, corrected for the looks taken at the pairs, not for the other rows"""
+    scale: float
+    """what an effect of 100 % is: 1 for ratios and shares, else the baseline's mean"""
     smallest: float
     """an effect nearer to zero does not matter"""
     deviation: float
@@ -137,16 +139,17 @@ def paired(
     step = granularity([*baseline, *candidate]) if resolution is None else resolution
     rounding = float(np.mean(step**2 / 12 * (base**-2 + cand**-2 if relative else 2 + 0 * base)))
     middle, low, high, p = _summary(sample, rounding, alpha)
-    scale = np.expm1 if relative else np.asarray
+    shown = np.expm1 if relative else np.asarray
+    scale = 1.0 if relative or share else max(0.0, float(base.mean()))
     return Paired(
         pairs=len(sample),
         relative=relative,
-        effect=float(scale(middle)),
-        low=float(scale(low)),
-        high=float(scale(high)),
+        effect=float(shown(middle)),
+        low=float(shown(low)),
+        high=float(shown(high)),
         p=p,
-        # Without ratios, what matters is a part of what the baseline has.
-        smallest=smallest if relative or share else smallest * max(0.0, float(base.mean())),
+        scale=scale,
+        smallest=smallest * scale,
         deviation=float(sample.std(ddof=1)) if len(sample) > 1 else np.nan,
         rounding=rounding,
     )

@@ -1,13 +1,14 @@
 """The terminal's table."""
 
 import statistics
+from collections.abc import Sequence
 
 from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from heddle_lab import comparison, means, stats, tracing, units
+from heddle_lab import comparison, means, sequential, stats, tracing, units
 from heddle_lab.comparison import Row
 from heddle_lab.resultfile import CellResult
 from heddle_lab.stats import Verdict
@@ -17,8 +18,9 @@ _STYLE = {Verdict.BETTER: "green", Verdict.WORSE: "red", Verdict.SAME: "cyan", V
 FOOTNOTE = (
     "↑ higher is better, ↓ lower is better. Medians over seeds; difference: geometric mean of the paired ratios, "
     "with Student's 95 % interval.\n"
-    f"same: the whole interval lies within {stats.SMALLEST_EFFECT:.0%}. better, worse: corrected p < {stats.ALPHA}, by "
-    "Holm over the primary metrics of a table, by Benjamini and Hochberg over its other metrics.\n"
+    f"same: the whole interval lies within {units.part(stats.SMALLEST_EFFECT)}. "
+    f"better, worse: corrected p < {stats.ALPHA}, by Holm over the primary metrics of a table, "
+    "by Benjamini and Hochberg over its other metrics.\n"
     f"unknown: none of these, or fewer than {stats.FEWEST} pairs."
 )
 
@@ -36,10 +38,16 @@ def perturbation(cells: list[CellResult]) -> str:
     )
 
 
-def show(rows: list[Row], cells: list[CellResult], console: Console) -> None:
+def show(rows: list[Row], cells: list[CellResult], console: Console, looks: Sequence[int] = ()) -> None:
     """Print the tables of each contestant, the means, the rule of the verdicts, and what tracing changed.
 
-    The text depends on rows and cells alone: no wall time, no date.
+    The text depends on the arguments alone: no wall time, no date.
+
+    Args:
+        rows: compared rows.
+        cells: what was measured.
+        console: where to print.
+        looks: numbers of pairs at which the comparison was looked at.
     """
     for group in comparison.by_candidate(rows):
         for title, part in titled(group):
@@ -51,6 +59,8 @@ def show(rows: list[Row], cells: list[CellResult], console: Console) -> None:
         console.print(means.FOOTNOTE, style="dim", highlight=False)
     if rows:
         console.print(FOOTNOTE, style="dim", highlight=False)
+    if line := sequential.note(looks):
+        console.print(line, style="dim", highlight=False)
     if line := perturbation(cells):
         console.print(line, style="dim", highlight=False)
     for row in rows:

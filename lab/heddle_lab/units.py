@@ -41,6 +41,11 @@ def percent(fraction: float) -> str:
     return f"{'±0.0' if text in ('+0.0', '-0.0') else text.replace('-', '−')} %"
 
 
+def part(fraction: float) -> str:
+    """Return a part of something without a sign, such as `2 %`."""
+    return f"{digits(fraction * 100)} %"
+
+
 def difference(value: float, unit: str) -> str:
     """Return a difference of two values with its sign; parts of a whole differ by percentage points."""
     text = f"{value * 100:+.2f} points" if is_share(unit) else f"{'+' if value > 0 else ''}{quantity(value, unit)}"

@@ -5,6 +5,7 @@ import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -36,6 +37,8 @@ PROVENANCE = {
     },
 }
 
+
+ABOUT = resultfile.About(title="demo", command="make it")
 
 TOPOLOGY = [{"cpu": cpu, "core": cpu // 2, "llc": 0, "node": 0, "siblings": []} for cpu in range(4)]
 
@@ -184,7 +187,7 @@ def test_means_have_the_interval_of_their_seeds() -> None:
     [low, high] = [1 / (1 + end) - 1 for end in (rows[0].result.high, rows[0].result.low)]
     assert (mean.low, mean.high) == pytest.approx((low, high))
     assert low < mean.effect < high
-    one = means.mean([row for row in comparison.schedulers([cell for cell in run if cell.seed == 1])])
+    one = means.mean(comparison.schedulers([cell for cell in run if cell.seed == 1]))
     assert "(no interval; 1 workload)" in str(one)
 
 
@@ -300,6 +303,93 @@ def test_gate_fails_if_cells_are_gone(two_runs: tuple[Path, Path]) -> None:
     assert more.return_value == 0
 
 
+def gate(tmp_path: Path, factors: list[float], *options: str) -> tuple[int, str]:
+    """Compare two runs whose times differ by a factor for each seed; return exit status and output."""
+    after = []
+    for cell in cells():
+        factor = factors[cell.seed - 1] if cell.sched == "scx_heddle" else 1
+        after.append(
+            cell.model_copy(update={"metrics": cell.metrics | {"elapsed_ns": cell.metrics["elapsed_ns"] * factor}})
+        )
+    for name, run in {"before": cells(), "after": after}.items():
+        resultfile.write(tmp_path / name, run)
+    words = ["compare", *(str(tmp_path / name) for name in ("before", "after")), *options]
+    done = CliRunner().invoke(cli.cli, words, standalone_mode=False)
+    assert done.exception is None
+    return done.return_value, done.output
+
+
+@pytest.mark.parametrize(
+    ("factors", "status"),
+    [
+        ([1, 1, 1, 1, 1, 1], 0),
+        ([1.001, 0.999, 1.002, 0.998, 1.003, 1.0], 0),
+        ([0.9, 0.7, 0.8, 0.95, 0.6, 0.9], 0),
+        ([1.05, 0.97, 1.02, 1.01, 0.96, 1.04], 2),
+        ([1.05, 1.06, 1.055, 1.05, 1.06, 1.052], 1),
+        ([1.015, 1.014, 1.016, 1.015, 1.014, 1.016], 0),
+    ],
+)
+def test_the_gate_passes_only_what_excludes_a_loss(tmp_path: Path, factors: list[float], status: int) -> None:
+    assert gate(tmp_path, factors)[0] == status
+
+
+def test_what_the_gate_tolerates_can_be_set(tmp_path: Path) -> None:
+    worse = [1.05, 1.06, 1.055, 1.05, 1.06, 1.052]
+    assert gate(tmp_path, worse, "--smallest", "10%")[0] == 0
+    assert gate(tmp_path, worse, "--smallest", "1")[0] == 1
+
+
+@pytest.mark.parametrize("value", ["0", "100%", "much", "-2%", "nan"])
+def test_a_tolerance_that_is_no_percentage_is_wrong_usage(
+    two_runs: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], value: str
+) -> None:
+    monkeypatch.setattr("sys.argv", ["heddle", "compare", *map(str, two_runs), f"--smallest={value}"])
+    with pytest.raises(SystemExit) as caught:
+        cli.main()
+    assert caught.value.code == 3
+    assert "is no percentage above 0 and below 100; write it such as 2%" in capsys.readouterr().err
+
+
+def test_the_gate_speaks_json(tmp_path: Path) -> None:
+    status, output = gate(tmp_path, [1.05, 1.06, 1.055, 1.05, 1.06, 1.052], "--json")
+    said = json.loads(output)
+    assert said["status"] == status == 1
+    assert said["primary"] == {"better": 0, "worse": 2, "same": 2, "unknown": 0}
+    [row, *_] = [row for row in said["rows"] if row["primary"] and row["verdict"] == "worse"]
+    assert (row["sched"], row["metric"], row["pairs"]) == ("scx_heddle", "elapsed_ns", 6)
+    assert 0.04 < row["low"] < row["effect"] < row["high"] < 0.07
+    assert len(row["before"]) == len(row["seeds"]) == 6
+
+
+def test_json_has_no_infinity(tmp_path: Path) -> None:
+    resultfile.write(tmp_path, [cell for cell in cells() if cell.seed == 1])
+    done = CliRunner().invoke(cli.cli, ["compare", str(tmp_path), str(tmp_path), "--json"], standalone_mode=False)
+    rows = json.loads(done.output, parse_constant=lambda name: pytest.fail(name))["rows"]
+    assert {(row["high"], row["deviation"], row["verdict"]) for row in rows} == {(None, None, "unknown")}
+
+
+def test_the_gate_writes_junit(tmp_path: Path) -> None:
+    file = tmp_path / "gate.xml"
+    gate(tmp_path, [1.05, 1.06, 1.055, 1.05, 1.06, 1.052], "--junit", str(file))
+    suite = ElementTree.fromstring(file.read_text(encoding="utf-8"))  # noqa: S314 - written here
+    assert (suite.tag, suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("testsuite", "5", "2", "0")
+    failed = [case.get("name") for case in suite if case.find("failure") is not None]
+    assert failed == [f"hackbench load={load} (scx_heddle) elapsed_ns" for load in (0.75, 1.25)]
+    gate(tmp_path, [1.05, 0.97, 1.02, 1.01, 0.96, 1.04], "--junit", str(file))
+    suite = ElementTree.fromstring(file.read_text(encoding="utf-8"))  # noqa: S314 - written here
+    assert (suite.get("failures"), suite.get("skipped")) == ("0", "2")
+    [message, *_] = [skipped.get("message") for skipped in suite.iter("skipped")]
+    assert message is not None
+    assert re.fullmatch(r"unknown: [+−][0-9.]+ % \([+−][0-9.]+ % … [+−][0-9.]+ %\), 6 pairs", message)
+
+
+def test_a_junit_file_that_cannot_be_written_is_an_error(two_runs: tuple[Path, Path]) -> None:
+    done = CliRunner().invoke(cli.cli, ["compare", *map(str, two_runs), "--junit", f"{__file__}/x.xml"])
+    assert __file__ in str(done.exception)
+    assert getattr(done.exception, "status", 0) == 2
+
+
 def test_gate_says_nothing_of_few_seeds_that_differ(tmp_path: Path) -> None:
     few = [[cell for cell in cells(factor) if cell.seed == 1] for factor in (0.8, 1.6)]
     folders = [resultfile.write(tmp_path / name, run) for name, run in zip("ab", few, strict=True)]
@@ -366,7 +456,7 @@ def test_what_some_cells_lack_is_compared_where_it_is() -> None:
     known = {(row.candidate, row.params["load"]): row.seeds for row in rows if row.metric == "throughput"}
     assert known == {("b", 0.75): [1, 2, 3], ("c", 0.75): [1, 2, 3, 4, 5, 6]}
     assert len([row for row in rows if row.metric == "elapsed_ns"]) == 4
-    text = markdown.render(rows, "make it")
+    text = markdown.render(rows, ABOUT)
     assert "b against a on smp-4, Linux 7.3, other metrics, 3 paired seeds:" in text
     assert "b against a on smp-4, Linux 7.3, 6 paired seeds:" in text
     assert "3 to 6 paired seeds<" in page(run)[0]
@@ -384,7 +474,7 @@ def test_what_some_cells_lack_is_compared_where_it_is() -> None:
 
 def test_one_seed_is_one_pair() -> None:
     run = [cell for cell in cells() if cell.seed == 1]
-    assert "Linux 7.3, 1 paired seed:" in markdown.render(comparison.schedulers(run), "make it")
+    assert "Linux 7.3, 1 paired seed:" in markdown.render(comparison.schedulers(run), ABOUT)
     assert "1 paired seed<" in page(run)[0]
     assert '<span class="word">unknown</span>' in page(run)[0]
     assert {row.verdict for row in comparison.schedulers(run)} == {Verdict.UNKNOWN}
@@ -488,12 +578,79 @@ def test_percentages_have_a_sign() -> None:
     assert [units.percent(x) for x in (0.031, -0.5, 0.0, -1e-9)] == ["+3.1 %", "−50.0 %", "±0.0 %", "±0.0 %"]
 
 
+def test_the_most_telling_rows_come_first() -> None:
+    """Large effects that are sure, then small ones, then the same, then unknown ones however large."""
+    noisy = [3.0, 0.4, 2.5, 0.5, 1.5, 0.9]
+    factors = {"much": [0.5] * 6, "little": [1.1] * 6, "none": [1.0] * 6, "noise": noisy}
+    run = []
+    for cell in cells():
+        for name, times in factors.items():
+            value = 1e6 * (1 + cell.seed / 1000) * (times[cell.seed - 1] if cell.sched == "scx_heddle" else 1)
+            moved = {"workload": name, "params": {}, "metrics": {"elapsed_ns": value, "virtual_ns": 10**9}}
+            run += [cell.model_copy(update=moved)] if cell.params["load"] == 0.75 else []
+    rows = comparison.schedulers(run)
+    found = [(row.workload, row.verdict) for row in comparison.primaries(rows)]
+    words = [Verdict.BETTER, Verdict.WORSE, Verdict.SAME, Verdict.UNKNOWN]
+    assert found == list(zip(factors, words, strict=True))
+    text = markdown.render(rows, ABOUT)
+    places = [text.index(f"| {name} |") for name in factors]
+    assert places == sorted(places)
+    source, _ = page(run)
+    assert [source.index(f"<h2>{name}</h2>") for name in factors] == sorted(
+        source.index(f"<h2>{name}</h2>") for name in factors
+    )
+    assert "1 primary row unknown: a difference of 2 % takes" in text
+
+
+def test_a_page_has_a_set_of_cards_for_each_contestant() -> None:
+    source, outline = page(cells(schedulers=("a", "b", "c")))
+    anchors = [value for name, value in outline.attributes if name == "id"]
+    assert anchors == ["c1", "c1-1", "c1-2", "c2", "c2-1", "c2-2"]
+    assert [value for name, value in outline.attributes if name == "href" and value and value[0] == "#"] == [
+        "#c1",
+        "#c2",
+    ]
+    assert source.index("b against a on smp-4") < source.index('id="c1-1"') < source.index('id="c2"')
+
+
+def test_the_verdict_on_one_contestant_does_not_depend_on_others() -> None:
+    alone = comparison.schedulers(cells(schedulers=("a", "b")))
+    beside = comparison.schedulers(cells(schedulers=("a", "b", "c", "d")))
+    assert alone == [row for row in beside if row.candidate == "b"]
+
+
+def test_a_summary_always_shows_throughput_p50_and_p99() -> None:
+    [line] = means.lines(comparison.schedulers(cells()))
+    assert re.search(r": throughput [+−].* %.*, p50 not measured, p99 not measured$", line)
+
+
+def test_a_result_without_a_primary_metric_takes_its_first() -> None:
+    """As results do that were written before workloads declared one."""
+    assert {row.metric for row in comparison.schedulers(cells()) if row.primary} == {"elapsed_ns"}
+    metrics = METRICS | {"throughput": METRICS["throughput"] | {"primary": True}}
+    declared = [cell.model_copy(update={"provenance": cell.provenance | {"metrics": metrics}}) for cell in cells()]
+    assert {row.metric for row in comparison.schedulers(declared) if row.primary} == {"throughput"}
+
+
+def test_looks_are_said_and_counted() -> None:
+    run = cells()
+    about = ABOUT.model_copy(update={"looks": [6, 12]})
+    rows = comparison.schedulers(run, about.looks)
+    assert rows[0].result.high - rows[0].result.low > (one := comparison.schedulers(run)[0].result).high - one.low
+    note = "Looked at after 6 and 12 pairs"
+    assert note in markdown.render(rows, about)
+    assert note in html.render(about, run, rows, html.pictures(Path("/nonexistent"), about, run))
+    output = io.StringIO()
+    table.show(rows, run, Console(file=output, width=200), about.looks)
+    assert note in output.getvalue()
+
+
 def test_several_schedulers_share_a_table_first() -> None:
-    text = markdown.render(comparison.schedulers(cells(schedulers=("a", "b", "c"))), "make it")
+    text = markdown.render(comparison.schedulers(cells(schedulers=("a", "b", "c"))), ABOUT)
     first = text.split("paired seeds")[0]
     assert "| workload | metric | a | b | c |" in first
     assert re.search(r"\| hackbench load=0.75 \| elapsed_ns ↓ \| 802.5 µs \| 644\.\d µs \| 644\.\d µs \|", first)
-    assert "without the lowest" not in markdown.render(comparison.schedulers(cells()), "make it")
+    assert "without the lowest" not in markdown.render(comparison.schedulers(cells()), ABOUT)
 
 
 def test_table_goes_into_a_page(tmp_path: Path, two_runs: tuple[Path, Path]) -> None:
