@@ -114,7 +114,7 @@ def wanting(rows: list[Row]) -> str:
         return ""
     effect = f"a difference of {units.part(stats.SMALLEST_EFFECT)}"
     if not needs:
-        return f"{units.counted(len(unknown), 'primary row')} unknown: no number of pairs is known to show {effect}."
+        return f"{units.counted(len(unknown), 'primary row')} unknown: no number of pairs up to {power.MOST} shows {effect}."
     (least, first), (most, last) = min(needs), max(needs)
     span = f"{least} pairs ({first})" + (f" to {most} ({last})" if most > least else "")
     return f"{units.counted(len(unknown), 'primary row')} unknown: {effect} takes {span}."

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from heddle_lab import identity, image, kernels, machine, paths, robust, scheduler, tomlfile, workload
+from heddle_lab import identity, image, kernels, machine, paths, robust, scheduler, stats, tomlfile, workload
 from heddle_lab.cell import Cell
 from heddle_lab.errors import HeddleError
 from heddle_lab.tomlfile import Model
@@ -15,7 +15,7 @@ from heddle_lab.workload import Value
 
 NOWHERE: Mapping[str, str] = {}
 
-DEFAULT_SEEDS = 5
+DEFAULT_SEEDS = stats.FEWEST
 DEFAULT_KERNEL = "7.3"
 DEFAULT_MACHINE = "smp-4"
 

@@ -30,7 +30,7 @@ def render(rows: list[Row], about: About, folder: str = ".") -> str:
     """
     tables = [*map(_overview, comparison.by_place(rows)), *map(_contestant, comparison.by_candidate(rows))]
     if summary := means.lines(rows):
-        tables.append("\n".join([means.FOOTNOTE, "", *(f"- {line}" for line in summary), ""]))
+        tables.append("\n".join([f"{means.FOOTNOTE} {means.EXTREME}", "", *(f"- {line}" for line in summary), ""]))
     if note := sequential.note(about.looks):
         tables.append(f"{note}\n")
     return "\n".join([f"`{about.command}`\n", f"{links(folder)}\n", *filter(None, tables)])
@@ -65,7 +65,7 @@ def summary(cells: list[CellResult], about: About, folder: str) -> str:
         mean = means.of(group)
         found = [row.verdict for row in group if row.primary]
         command_line = group[0].scheds[-1].removeprefix(f"{group[0].candidate}=")
-        texts = [str(mean[kind] or "") for kind in means.KINDS]
+        texts = [one.short if (one := mean[kind]) else "" for kind in means.KINDS]
         lines.append(
             _line([group[0].machine, f"`{command_line}`", *texts, *(str(found.count(word)) for word in words)])
         )

@@ -16,10 +16,11 @@ KINDS = ("throughput", "p50", "p99")
 """what every summary shows, in this order"""
 
 FOOTNOTE = (
-    "Geometric means of the ratios to the baseline, one vote per workload, with their 95 % intervals over the seeds; "
-    "beside them the workload that moves the mean most, and the mean without it. "
-    "throughput counts elapsed_ns as its inverse; p50 and p99 are of all latencies."
+    "Geometric means of the ratios to the baseline, one vote per workload, with Student's 95 % intervals over the "
+    "seeds. throughput counts elapsed_ns as its inverse; p50 and p99 are of all latencies."
 )
+
+EXTREME = "Beside them stands the workload that moves a mean most, and the mean without it."
 
 
 class Mean(NamedTuple):
@@ -36,10 +37,19 @@ class Mean(NamedTuple):
     without: float
     """the mean without it"""
 
+    @property
+    def interval(self) -> str:
+        """The interval for reading."""
+        return "no interval" if math.isnan(self.low) else f"{units.percent(self.low)} … {units.percent(self.high)}"
+
+    @property
+    def short(self) -> str:
+        """The mean with its interval, such as `+3.1 % (+1.0 % … +5.2 %)`."""
+        return f"{units.percent(self.effect)} ({self.interval})"
+
     def __str__(self) -> str:
-        """Return it for reading, such as `+3.1 % (+1.0 % … +5.2 %; 4 workloads; +1.2 % without nginx)`."""
-        ends = "no interval" if math.isnan(self.low) else f"{units.percent(self.low)} … {units.percent(self.high)}"
-        parts = [ends, units.counted(self.workloads, "workload")]
+        """Return all of it for reading, such as `+3.1 % (+1.0 % … +5.2 %; 4 workloads; +1.2 % without nginx)`."""
+        parts = [self.interval, units.counted(self.workloads, "workload")]
         if self.extreme:
             parts.append(f"{units.percent(self.without)} without {self.extreme}")
         return f"{units.percent(self.effect)} ({'; '.join(parts)})"

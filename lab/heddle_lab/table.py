@@ -56,7 +56,7 @@ def show(rows: list[Row], cells: list[CellResult], console: Console, looks: Sequ
             console.print(f"{line}\n", highlight=False)
     if summary := means.lines(rows):
         console.print("\n".join([*summary, ""]), highlight=False)
-        console.print(means.FOOTNOTE, style="dim", highlight=False)
+        console.print(f"{means.FOOTNOTE} {means.EXTREME}", style="dim", highlight=False)
     if rows:
         console.print(FOOTNOTE, style="dim", highlight=False)
     if line := sequential.note(looks):
