@@ -86,10 +86,11 @@ def remedy(found: list[Row]) -> str:
     open_rows = undecided(found)
     if not open_rows:
         return ""
-    most = max((row.pairs_needed(row.result.smallest) or stats.FEWEST for row in open_rows), default=stats.FEWEST)
+    most = max((row.pairs_needed() or stats.FEWEST for row in open_rows), default=stats.FEWEST)
     first = open_rows[0]
     what = f"{len(open_rows)} of {sum(row.primary for row in found)} primary rows may hide a loss"
-    return f"{what}, such as {first.point} {first.metric} ({first.interval}): measure with --seeds {most} or more"
+    example = f"{first.point} {first.metric} of {_sched(first)} ({first.interval})"
+    return f"{what}, such as {example}: measure with --seeds {most} or more"
 
 
 def document(found: list[Row], lost: str) -> dict[str, Any]:
@@ -105,6 +106,10 @@ def document(found: list[Row], lost: str) -> dict[str, Any]:
     }
 
 
+def _sched(row: Row) -> str:
+    return row.scheds[0].partition("=")[0]
+
+
 def _plain(row: Row) -> dict[str, Any]:
     result = row.result
     ends = {"low": result.low, "high": result.high, "deviation": result.deviation}
@@ -113,7 +118,7 @@ def _plain(row: Row) -> dict[str, Any]:
         "kernel": row.kernel,
         "workload": row.workload,
         "params": row.params,
-        "sched": row.scheds[0],
+        "sched": _sched(row),
         "metric": row.metric,
         "unit": row.unit,
         "better": row.better,
@@ -150,7 +155,7 @@ def junit(found: list[Row], lost: str) -> str:
     if lost:
         ElementTree.SubElement(cells, "failure", {"message": lost})
     for row in primaries:
-        name = {"classname": f"{row.machine}.{row.kernel}", "name": f"{row.point} {row.metric}"}
+        name = {"classname": f"{row.machine}.{row.kernel}", "name": f"{_sched(row)}: {row.point} {row.metric}"}
         case = ElementTree.SubElement(suite, "testcase", name)
         said = {"message": f"{row.verdict.value}: {row.effect} ({row.interval}), {row.result.pairs} pairs"}
         if row in worse:

@@ -17,6 +17,7 @@ from heddle_lab.workload import Value
 _ARROW = {"higher": "↑", "lower": "↓"}
 
 Subject = tuple[Hashable, ...]
+Pair = tuple[CellResult, CellResult]
 
 
 class Row(Model):
@@ -95,9 +96,9 @@ class Row(Model):
             effect, smallest = abs(math.log1p(self.result.effect)), math.log1p(smallest)
         return effect / smallest if smallest else effect
 
-    def pairs_needed(self, effect: float = stats.SMALLEST_EFFECT) -> int | None:
-        """Return how many pairs would show an effect; see `power.pairs_needed`."""
-        return power.pairs_needed(self.result, effect, rows=self.family)
+    def pairs_needed(self, effect: float | None = None) -> int | None:
+        """Return how many pairs would show an effect, by default what matters; see `power.pairs_needed`."""
+        return power.pairs_needed(self.result, effect or self.result.fraction, rows=self.family)
 
     def command(self) -> str:
         """Return the command that measures this row again."""
@@ -109,15 +110,16 @@ class Row(Model):
 def wanting(rows: list[Row]) -> str:
     """Return a line on the pairs that unknown primaries need to show what matters; empty if none is unknown."""
     unknown = [row for row in rows if row.primary and row.verdict is Verdict.UNKNOWN and not row.fragile]
-    needs = [(needed, row.point) for row in unknown if (needed := row.pairs_needed())]
     if not unknown:
         return ""
-    effect = f"a difference of {units.part(stats.SMALLEST_EFFECT)}"
+    count = units.counted(len(unknown), "primary row")
+    effect = f"a difference of {units.part(unknown[0].result.fraction)}"
+    needs = [(needed, row.point) for row in unknown if (needed := row.pairs_needed())]
     if not needs:
-        return f"{units.counted(len(unknown), 'primary row')} unknown: no number of pairs up to {power.MOST} shows {effect}."
+        return f"{count} unknown: no number of pairs up to {power.MOST} shows {effect}."
     (least, first), (most, last) = min(needs), max(needs)
     span = f"{least} pairs ({first})" + (f" to {most} ({last})" if most > least else "")
-    return f"{units.counted(len(unknown), 'primary row')} unknown: {effect} takes {span}."
+    return f"{count} unknown: {effect} takes {span}."
 
 
 def pairs(rows: list[Row]) -> str:
@@ -220,11 +222,16 @@ def runs(before: list[CellResult], after: list[CellResult], smallest: float = st
     def rows(variant: str) -> list[Row]:
         left, right = _of_variant(before, variant), _of_variant(after, variant)
         groups = _paired(left, right, lambda cell: (cell.sched, *_place(cell)))
-        return [row for paired in groups for row in _rows(paired, ("before", "after"), _Rule(smallest=smallest))]
+        return [row for paired in groups for row in _rows(paired, _sides(paired), _Rule(smallest=smallest))]
 
     judged = _judged(_named(rows(""), before))
-    kept = _robust(judged, {name: rows(name) for name in _variants(before) if name in _variants(after)})
-    return [row.model_copy(update={"point": f"{row.point} ({row.scheds[0].partition('=')[0]})"}) for row in kept]
+    return _robust(judged, {name: rows(name) for name in _variants(before) if name in _variants(after)})
+
+
+def _sides(paired: list[Pair]) -> tuple[str, str]:
+    """Return what to call the two runs of a scheduler, which is a contestant against itself."""
+    name = paired[0][0].sched
+    return f"{name} before", f"{name} after"
 
 
 def _robust(rows: list[Row], varied: dict[str, list[Row]]) -> list[Row]:
@@ -256,9 +263,6 @@ def _of_variant(cells: list[CellResult], variant: str) -> list[CellResult]:
     return [cell for cell in cells if cell.variant == variant]
 
 
-Pair = tuple[CellResult, CellResult]
-
-
 def _place(cell: CellResult) -> tuple[Hashable, ...]:
     return (cell.machine, cell.kernel, cell.workload, tuple(sorted(cell.params.items())))
 
@@ -285,6 +289,17 @@ class _Rule(NamedTuple):
     looks: Sequence[int] = ()
     smallest: float = stats.SMALLEST_EFFECT
 
+    def paired(self, before: list[float], after: list[float], about: dict[str, Any]) -> Paired:
+        """Compare the values of a metric, given what the results say of it."""
+        return stats.paired(
+            before,
+            after,
+            share=units.is_share(about["unit"]),
+            resolution=about.get("resolution"),
+            alpha=sequential.share(self.looks, len(before)),
+            smallest=self.smallest,
+        )
+
 
 def _rows(paired: list[Pair], names: tuple[str, str], rule: _Rule) -> Iterator[Row]:
     """Yield a row for each judged metric of one place; verdicts and short names come later."""
@@ -298,14 +313,7 @@ def _rows(paired: list[Pair], names: tuple[str, str], rule: _Rule) -> Iterator[R
             continue
         before = [left.metrics[metric] for left, _ in whole]
         after = [right.metrics[metric] for _, right in whole]
-        result = stats.paired(
-            before,
-            after,
-            share=units.is_share(about["unit"]),
-            resolution=about.get("resolution"),
-            alpha=sequential.share(rule.looks, len(whole)),
-            smallest=rule.smallest,
-        )
+        result = rule.paired(before, after, about)
         yield Row(
             machine=first.machine,
             kernel=first.kernel,

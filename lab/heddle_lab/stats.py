@@ -68,12 +68,17 @@ class Paired(Model):
     """two-sided, corrected for the looks taken at the pairs, not for the other rows"""
     scale: float
     """what an effect of 100 % is: 1 for ratios and shares, else the baseline's mean"""
-    smallest: float
-    """an effect nearer to zero does not matter"""
+    fraction: float
+    """the smallest effect that matters, as a part of `scale`"""
     deviation: float
     """standard deviation of the log-ratios, or of the differences; NaN of a single pair"""
     rounding: float
     """variance of what rounding to the resolution does to a log-ratio, or to a difference"""
+
+    @property
+    def smallest(self) -> float:
+        """An effect nearer to zero does not matter."""
+        return self.fraction * self.scale
 
 
 class Estimate(NamedTuple):
@@ -149,7 +154,7 @@ def paired(
         high=float(shown(high)),
         p=p,
         scale=scale,
-        smallest=smallest * scale,
+        fraction=smallest,
         deviation=float(sample.std(ddof=1)) if len(sample) > 1 else np.nan,
         rounding=rounding,
     )

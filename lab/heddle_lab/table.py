@@ -15,14 +15,17 @@ from heddle_lab.stats import Verdict
 
 _STYLE = {Verdict.BETTER: "green", Verdict.WORSE: "red", Verdict.SAME: "cyan", Verdict.UNKNOWN: "dim"}
 
-FOOTNOTE = (
-    "↑ higher is better, ↓ lower is better. Medians over seeds; difference: geometric mean of the paired ratios, "
-    "with Student's 95 % interval.\n"
-    f"same: the whole interval lies within {units.part(stats.SMALLEST_EFFECT)}. "
-    f"better, worse: corrected p < {stats.ALPHA}, by Holm over the primary metrics of a table, "
-    "by Benjamini and Hochberg over its other metrics.\n"
-    f"unknown: none of these, or fewer than {stats.FEWEST} pairs."
-)
+
+def footnote(rows: list[Row]) -> str:
+    """Return the rule of the verdicts."""
+    return (
+        "↑ higher is better, ↓ lower is better. Medians over seeds; difference: geometric mean of the paired ratios, "
+        "with Student's 95 % interval.\n"
+        f"same: the whole interval lies within {units.part(rows[0].result.fraction)}. "
+        f"better, worse: corrected p < {stats.ALPHA}, by Holm over the primary metrics of a table, "
+        "by Benjamini and Hochberg over its other metrics.\n"
+        f"unknown: none of these, or fewer than {stats.FEWEST} pairs."
+    )
 
 
 def perturbation(cells: list[CellResult]) -> str:
@@ -58,7 +61,7 @@ def show(rows: list[Row], cells: list[CellResult], console: Console, looks: Sequ
         console.print("\n".join([*summary, ""]), highlight=False)
         console.print(f"{means.FOOTNOTE} {means.EXTREME}", style="dim", highlight=False)
     if rows:
-        console.print(FOOTNOTE, style="dim", highlight=False)
+        console.print(footnote(rows), style="dim", highlight=False)
     if line := sequential.note(looks):
         console.print(line, style="dim", highlight=False)
     if line := perturbation(cells):

@@ -286,7 +286,7 @@ def test_gate_fails_on_a_loss_only(two_runs: tuple[Path, Path]) -> None:
     assert runner.invoke(cli.cli, ["compare", after, before], standalone_mode=False).return_value == 0
     lost = runner.invoke(cli.cli, ["compare", before, after], standalone_mode=False)
     assert lost.return_value == 1
-    assert "(scx_heddle)" in lost.output
+    assert "scx_heddle after against scx_heddle before on smp-4" in lost.output
     assert "2 of 4 primary rows are worse; 0 of 4 other rows" in lost.output
 
 
@@ -375,7 +375,7 @@ def test_the_gate_writes_junit(tmp_path: Path) -> None:
     suite = ElementTree.fromstring(file.read_text(encoding="utf-8"))  # noqa: S314 - written here
     assert (suite.tag, suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("testsuite", "5", "2", "0")
     failed = [case.get("name") for case in suite if case.find("failure") is not None]
-    assert failed == [f"hackbench load={load} (scx_heddle) elapsed_ns" for load in (0.75, 1.25)]
+    assert failed == [f"scx_heddle: hackbench load={load} elapsed_ns" for load in (0.75, 1.25)]
     gate(tmp_path, [1.05, 0.97, 1.02, 1.01, 0.96, 1.04], "--junit", str(file))
     suite = ElementTree.fromstring(file.read_text(encoding="utf-8"))  # noqa: S314 - written here
     assert (suite.get("failures"), suite.get("skipped")) == ("0", "2")
@@ -395,7 +395,7 @@ def test_gate_says_nothing_of_few_seeds_that_differ(tmp_path: Path) -> None:
     folders = [resultfile.write(tmp_path / name, run) for name, run in zip("ab", few, strict=True)]
     done = CliRunner().invoke(cli.cli, ["compare", *map(str, folders)], standalone_mode=False)
     assert done.return_value == 2
-    assert "2 of 4 primary rows may hide a loss, such as hackbench load=0.75 (scx_heddle) elapsed_ns" in done.output
+    assert "2 of 4 primary rows may hide a loss, such as hackbench load=0.75 elapsed_ns of scx_heddle" in done.output
     assert "measure with --seeds 6 or more" in done.output
 
 
