@@ -1,11 +1,13 @@
 """The command `heddle`."""
 
 import io
+import json
 import math
+import os
 import re
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from rich.table import Table
 from heddle_lab import (
     compare,
     comparison,
+    detect,
     doctor,
     experiment,
     fidelity,
@@ -34,6 +37,8 @@ from heddle_lab import (
     recording,
     resultfile,
     scheduler,
+    sequential,
+    stats,
     table,
     timelines,
     tomlfile,
@@ -94,6 +99,21 @@ class _Milliseconds(click.FloatRange):
         return number
 
 
+class _Percent(click.ParamType[float]):
+    """A part of something, written as `2%` or `2`; a fraction in the program."""
+
+    name = "percentage"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        try:
+            number = value if isinstance(value, float) else float(str(value).removesuffix("%")) / 100
+        except ValueError:
+            number = math.nan
+        if not 0 < number < 1:
+            self.fail(f"{value!r} is no percentage above 0 and below 100; write it such as 2%.", param, ctx)
+        return number
+
+
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
 def cli(debug: bool) -> None:
@@ -107,12 +127,18 @@ def cli(debug: bool) -> None:
 @click.option("--kernel", "kernel_names", multiple=True, metavar="K", help="Such as 7.3, or a path to a bzImage.")
 @click.option("--workload", "workloads", multiple=True, metavar="W")
 @click.option("--param", "params", multiple=True, metavar="KEY=VALUE", help="A workload's parameter.")
-@click.option("--seeds", type=click.IntRange(1, 1000), metavar="N", help="Paired seeds 1..N.")
+@click.option("--seeds", type=click.IntRange(1, 1000), metavar="N", help="Paired seeds 1..N; the most with --detect.")
+@click.option(
+    "--detect",
+    type=_Percent(),
+    metavar="X%",
+    help=f"Add seeds until each point is decided or would show X %; --seeds N at the most, default {detect.MOST}.",
+)
 @click.option("--jobs", type=click.IntRange(1), metavar="N", help="Guests at a time; default: one per core.")
 @click.option("--dask", "dask_address", metavar="ADDR", help="A Dask scheduler, such as tcp://host:8786.")
 @click.option("--out", type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help="Default: out/EXPERIMENT.")
 @click.option("--trace", is_flag=True, help="Measure waits, waste and lag from tracepoints, in a second boot per cell.")
-@click.option("--robust", is_flag=True, help="Vary the model; a sign that does not survive is no difference.")
+@click.option("--robust", is_flag=True, help="Vary the model; a sign that does not survive is unknown.")
 @click.option("--fresh", is_flag=True, help="Measure again what was measured before, and insist on the same result.")
 @click.option("--cold", is_flag=True, help="Boot each guest, without snapshots: slower, and the same to the last bit.")
 def run(
@@ -123,13 +149,10 @@ def run(
     workloads: tuple[str, ...],
     params: tuple[str, ...],
     seeds: int | None,
-    jobs: int | None,
-    dask_address: str | None,
-    out: Path | None,
     trace: bool,
     robust: bool,
-    fresh: bool,
-    cold: bool,
+    out: Path | None,
+    **how: Any,
 ) -> int:
     """Measure an experiment (a name, a .toml file, or --workload alone) and compare its schedulers."""
     overrides = Overrides(
@@ -138,48 +161,73 @@ def run(
         schedulers=list(schedulers),
         workloads=list(workloads),
         params=dict(workload.parse_param(text) for text in params),
-        seeds=seeds,
+        seeds=seeds or (detect.MOST if how["detect"] else None),
         trace=trace,
         robust=robust,
     )
     wanted = overrides.apply(experiment.load(file) if file else None)
     cells = wanted.cells(overrides.origins(file) if file else experiment.NOWHERE)
-    boots = [boot for cell in cells for boot in ((cell, cell.twin()) if wanted.trace else (cell,))]
     folder = out or Path("out") / wanted.name
     files.make_folder(folder)  # before hours of measurement
+
+    def measure(batch: list[Cell]) -> Outcome:
+        return _boot(batch, wanted.trace, how)
+
+    looks: list[int] = []
+    if how["detect"]:
+        search = detect.Search(effect=how["detect"], looks=sequential.looks(wanted.seeds))
+        looks = search.looks
+        cells, outcome = detect.run(
+            cells, search, measure, lambda some, found: _measured(some, found.results, wanted.trace)[0]
+        )
+    else:
+        outcome = measure(cells)
+    return _conclude(wanted, cells, outcome, folder, looks)
+
+
+def _boot(cells: list[Cell], traced: bool, how: dict[str, Any]) -> Outcome:
+    """Measure cells, and their twins if they are traced.
+
+    Args:
+        cells: what to measure.
+        traced: whether they have twins.
+        how: `jobs`, `dask_address`, `fresh`, `cold`, as on the command line.
+    """
+    boots = [boot for cell in cells for boot in ((cell, cell.twin()) if traced else (cell,))]
     with Reporter(len(boots)) as reporter:
         runner = Runner(
             Store(paths.cells()),
-            jobs=jobs,
-            dask_address=dask_address,
-            fresh=fresh,
-            cold=cold,
+            jobs=how["jobs"],
+            dask_address=how["dask_address"],
+            fresh=how["fresh"],
+            cold=how["cold"],
             announce=reporter.announce,
             report=reporter.show,
         )
-        outcome = runner.run(boots)
-    return _conclude(wanted, cells, outcome, folder)
+        return runner.run(boots)
 
 
-def _conclude(wanted: Experiment, cells: list[Cell], outcome: Outcome, folder: Path) -> int:
+def _conclude(wanted: Experiment, cells: list[Cell], outcome: Outcome, folder: Path, looks: list[int]) -> int:
     """Write and print what was measured, then say what was not; return the exit status."""
     found = outcome.results
     measured, failures = _measured(cells, found, wanted.trace)
     if measured:
         command = f"bin/heddle {shlex.join(sys.argv[1:])}"
         resultfile.write(folder, measured)
+        before = resultfile.about(folder)
         about = resultfile.About(
             title=f"{wanted.name}: {wanted.summary}",
             command=command,
+            looks=looks,
+            pages=before.pages,
             topologies={
                 cell.machine.name: tracing.topology(found[cell.key()]) for cell in cells if cell.key() in found
             },
             timelines={
                 timelines.write(folder, cell, Store(paths.cells())): timelines.label(cell, measured)
-                for cell in timelines.telling(comparison.schedulers(measured), measured)
+                for cell in timelines.telling(comparison.schedulers(measured, looks), measured)
             },
         )
-        before = resultfile.about(folder)
         resultfile.write_about(folder, about)
         timelines.drop(folder, before.timelines.keys() - about.timelines.keys())
         _publish(folder, measured, about)
@@ -219,16 +267,26 @@ def _failure_lines(failures: list[Failure]) -> list[str]:
 
 def _publish(folder: Path, cells: list[CellResult], about: resultfile.About) -> None:
     """Print the table and write the page."""
-    rows = comparison.schedulers(cells)
+    rows = comparison.schedulers(cells, about.looks)
     console = _console()
     if rows:
-        table.show(rows, cells, console)
+        table.show(rows, cells, console, about.looks)
     else:
         table.show_single(cells, console)
     page = folder / html.NAME
     files.write_text(page, html.render(about, cells, rows, html.pictures(folder, about, cells)))
-    files.write_text(folder / markdown.NAME, markdown.render(rows, about.command))
+    files.write_text(folder / markdown.NAME, markdown.render(rows, about))
     click.echo(f"{folder / resultfile.NAME}\n{page}")
+
+
+def _gone(instead: str) -> Callable[[click.Context, click.Parameter, str | None], None]:
+    """Return what refuses a removed option and names what to use instead."""
+
+    def refuse(_: click.Context, option: click.Parameter, value: str | None) -> None:
+        if value is not None:
+            raise HeddleError(f"{option.opts[0]} was removed: use {instead}")
+
+    return refuse
 
 
 @cli.command()
@@ -241,34 +299,38 @@ def _publish(folder: Path, cells: list[CellResult], about: resultfile.About) -> 
 )
 @click.option("--means", is_flag=True, help="Into the page: a line for each scheduler, not the table.")
 @click.option(
-    "--level-with",
-    "rivals",
-    multiple=True,
-    metavar="NAME",
-    help="With --means: count the rows that are level with the best of these schedulers, too.",
-)
-@click.option(
     "--baseline",
     metavar="NAME",
     help="Compare with this scheduler: print, and put between <!-- DIR of NAME:begin --> and its end, but leave DIR.",
 )
-def report(folder: Path, into: Path | None, means: bool, rivals: tuple[str, ...], baseline: str | None) -> None:
+@click.option("--level-with", hidden=True, callback=_gone("--means --baseline NAME, which counts the words"))
+def report(folder: Path, into: Path | None, means: bool, baseline: str | None, **_: object) -> None:
     """Print the table of DIR/results.json again and write DIR/report.html and DIR/table.md anew."""
-    if rivals and not (into and means):
-        raise HeddleError("--level-with counts for --means alone; give that and --into PAGE.md, too")
     cells, about = _cells(folder), resultfile.about(folder)
     name = folder.resolve().name
     if baseline:
         cells, name = comparison.against(cells, baseline), f"{name} of {baseline}"
-        table.show(comparison.schedulers(cells), cells, _console())
-    else:
-        _publish(folder, cells, about)
+        table.show(comparison.schedulers(cells, about.looks), cells, _console(), about.looks)
+    elif into:
+        about = _linked(folder, about, into)
     if into:
+        where = os.path.relpath(folder, into.parent)
         if means:
-            text = markdown.summary(cells, about.command, rivals)
+            text = markdown.summary(cells, about, where)
         else:
-            text = markdown.render(comparison.schedulers(cells), about.command)
+            text = markdown.render(comparison.schedulers(cells, about.looks), about, where)
         markdown.insert(into, name, text)
+    if not baseline:
+        _publish(folder, cells, about)
+
+
+def _linked(folder: Path, about: resultfile.About, page: Path) -> resultfile.About:
+    """Return what is said of a run, with a page that shows its table, and write it."""
+    shown = os.path.relpath(page, folder)
+    linked = about.model_copy(update={"pages": sorted({*about.pages, shown})})
+    if linked != about:
+        resultfile.write_about(folder, linked)
+    return linked
 
 
 @cli.command()
@@ -310,7 +372,7 @@ def timeline(
     resultfile.write_about(folder, about)
     files.write_text(
         folder / html.NAME,
-        html.render(about, cells, comparison.schedulers(cells), html.pictures(folder, about, cells)),
+        html.render(about, cells, comparison.schedulers(cells, about.looks), html.pictures(folder, about, cells)),
     )
     base = folder / timelines.FOLDER / drawn
     click.echo(f"{base}{drawing.SUFFIX}\n{base}{perfetto.SUFFIX}\n{folder / html.NAME}")
@@ -448,26 +510,43 @@ def validate(jobs: int | None, out: Path) -> int:
 @cli.command(name="compare")
 @click.argument("before", type=click.Path(path_type=Path), metavar="DIR")
 @click.argument("after", type=click.Path(path_type=Path), metavar="DIR")
-def compare_runs(before: Path, after: Path) -> int:
+@click.option(
+    "--smallest",
+    type=_Percent(),
+    default=stats.SMALLEST_EFFECT,
+    metavar="X%",
+    help=f"The smallest loss that matters; default: {stats.SMALLEST_EFFECT:.0%}.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
+@click.option(
+    "--junit",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE.xml",
+    help="Also write JUnit's XML: a test for each primary metric.",
+)
+def compare_runs(before: Path, after: Path, smallest: float, as_json: bool, junit: Path | None) -> int:
     """Compare two runs of the same cells: did the second lose?
 
-    Exit status 0: no loss. 1: it is worse somewhere, or lacks cells. 2: no verdict, for want of seeds or because of an
-    error. 3: wrong usage.
+    Exit status 0: no loss. 1: a primary metric is worse somewhere, or cells are missing. 2: no verdict, for want of
+    seeds or because of an error. 3: wrong usage.
     """
     try:
         runs = _cells(before), _cells(after)
         identity.two_runs(*runs, (str(before), str(after)))
-        rows = compare.rows(*runs)
+        rows = compare.rows(*runs, smallest)
+        missing = compare.missing(*runs)
+        if junit:
+            files.write_text(junit, compare.junit(rows, missing))
     except HeddleError as error:
         raise HeddleError(str(error), compare.NO_VERDICT) from error
-    table.show(rows, [*runs[0], *runs[1]], _console())
-    click.echo(compare.summary(rows))
-    missing, undecided = compare.missing(*runs), compare.undecided(rows)
-    for line in filter(None, (missing, undecided)):
+    if as_json:
+        click.echo(json.dumps(compare.document(rows, missing), indent=1, ensure_ascii=False))
+    else:
+        table.show(rows, [*runs[0], *runs[1]], _console())
+        click.echo(compare.summary(rows))
+    for line in filter(None, (missing, compare.remedy(rows))):
         click.echo(f"heddle: {line}", err=True)
-    if missing or compare.losses(rows):
-        return compare.LOSS
-    return compare.NO_VERDICT if undecided else 0
+    return compare.status(rows, missing)
 
 
 def _cells(folder: Path) -> list[CellResult]:

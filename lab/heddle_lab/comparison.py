@@ -1,11 +1,13 @@
 """From cells to rows: which schedulers are compared, over which pairs."""
 
+import math
 import statistics
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from heddle_lab import provenance, stats, units
+from heddle_lab import power, provenance, sequential, stats, units
 from heddle_lab.errors import HeddleError
 from heddle_lab.resultfile import CellResult
 from heddle_lab.stats import Paired, Verdict
@@ -15,6 +17,7 @@ from heddle_lab.workload import Value
 _ARROW = {"higher": "↑", "lower": "↓"}
 
 Subject = tuple[Hashable, ...]
+Pair = tuple[CellResult, CellResult]
 
 
 class Row(Model):
@@ -27,6 +30,8 @@ class Row(Model):
     point: str
     """the workload with those parameters that tell it from the table's other points"""
     metric: str
+    primary: bool
+    """it is the one metric by which its point is judged"""
     unit: str
     better: str
     baseline: str
@@ -42,10 +47,12 @@ class Row(Model):
     """of `heddle run`, such as `--trace`"""
     result: Paired
     corrected_p: float
-    """Holm over all rows of the table"""
+    """Holm over the primaries of the table; Benjamini and Hochberg over its other rows"""
+    family: int
+    """rows that the correction is over"""
     verdict: Verdict
     fragile: list[str] = []
-    """variants of the model in which the effect has not the sign that it has here; with any, there is no verdict"""
+    """variants of the model in which the effect has not the sign that it has here; with any, the word is unknown"""
 
     @property
     def heading(self) -> str:
@@ -76,11 +83,43 @@ class Row(Model):
         """Return an effect on this row's scale as text."""
         return units.percent(effect) if self.result.relative else units.difference(effect, self.unit)
 
+    @property
+    def equal(self) -> bool:
+        """Whether both sides have the same values, pair by pair."""
+        return self.baseline_values == self.candidate_values
+
+    @property
+    def weight(self) -> float:
+        """How much the row tells: its effect in multiples of the smallest one that matters; ratios by their logs."""
+        effect, smallest = abs(self.result.effect), self.result.smallest
+        if self.result.relative:
+            effect, smallest = abs(math.log1p(self.result.effect)), math.log1p(smallest)
+        return effect / smallest if smallest else effect
+
+    def pairs_needed(self, effect: float | None = None) -> int | None:
+        """Return how many pairs would show an effect, by default what matters; see `power.pairs_needed`."""
+        return power.pairs_needed(self.result, effect or self.result.fraction, rows=self.family)
+
     def command(self) -> str:
         """Return the command that measures this row again."""
         return provenance.command(
             self.machine, self.kernel, self.workload, self.params, self.scheds, max(self.seeds), self.flags
         )
+
+
+def wanting(rows: list[Row]) -> str:
+    """Return a line on the pairs that unknown primaries need to show what matters; empty if none is unknown."""
+    unknown = [row for row in rows if row.primary and row.verdict is Verdict.UNKNOWN and not row.fragile]
+    if not unknown:
+        return ""
+    count = units.counted(len(unknown), "primary row")
+    effect = f"a difference of {units.part(unknown[0].result.fraction)}"
+    needs = [(needed, row.point) for row in unknown if (needed := row.pairs_needed())]
+    if not needs:
+        return f"{count} unknown: no number of pairs up to {power.MOST} shows {effect}."
+    (least, first), (most, last) = min(needs), max(needs)
+    span = f"{least} pairs ({first})" + (f" to {most} ({last})" if most > least else "")
+    return f"{count} unknown: {effect} takes {span}."
 
 
 def pairs(rows: list[Row]) -> str:
@@ -89,8 +128,13 @@ def pairs(rows: list[Row]) -> str:
     return f"{least} to {most} paired seeds" if least < most else f"{most} paired seed{'s' * (most != 1)}"
 
 
-def schedulers(cells: list[CellResult]) -> list[Row]:
-    """Compare every scheduler with the first one, on the same machine, kernel, point and seeds."""
+def schedulers(cells: list[CellResult], looks: Sequence[int] = ()) -> list[Row]:
+    """Compare every scheduler with the first one, on the same machine, kernel, point and seeds.
+
+    Args:
+        cells: what was measured.
+        looks: the numbers of pairs at which the comparison was looked at while seeds were added (`sequential`).
+    """
     names = list(dict.fromkeys(cell.sched for cell in cells))
 
     def rows(of_model: list[CellResult]) -> list[Row]:
@@ -99,10 +143,11 @@ def schedulers(cells: list[CellResult]) -> list[Row]:
             row
             for name in names[1:]
             for paired in _paired(of[names[0]], of[name], _place)
-            for row in _rows(paired, names[0], name)
+            for row in _rows(paired, (names[0], name), _Rule(looks))
         ]
 
-    judged = _judged(rows(_of_variant(cells, "")), cells)
+    tables = by_candidate(_named(rows(_of_variant(cells, "")), cells))
+    judged = [row for table in tables for row in _judged(table)]
     return _robust(judged, {name: rows(_of_variant(cells, name)) for name in _variants(cells)})
 
 
@@ -119,16 +164,6 @@ def against(cells: list[CellResult], baseline: str) -> list[CellResult]:
     return [*first, *(cell for cell in cells if cell.sched != baseline)]
 
 
-def outdone(cells: list[CellResult], rivals: Sequence[str]) -> set[Subject]:
-    """Return what is behind one of the rivals (`stats.is_behind`): one level with the best of them is not in it.
-
-    Raises:
-        HeddleError: no cell is of a rival.
-    """
-    against_each = (schedulers(against(cells, rival)) for rival in rivals)
-    return {subject(row) for rows in against_each for row in rows if stats.is_behind(row.result, row.better)}
-
-
 def subject(row: Row) -> Subject:
     """Return what tells the measured side of a row from others: machine, kernel, point, metric and candidate."""
     point = (row.machine, row.kernel, row.workload, tuple(sorted(row.params.items())))
@@ -136,13 +171,29 @@ def subject(row: Row) -> Subject:
 
 
 def by_candidate(rows: list[Row]) -> list[list[Row]]:
-    """Return the rows of each machine, kernel and pair of schedulers, in their order."""
+    """Return the tables: the rows of each machine, kernel and pair of schedulers, in their order."""
     return grouped(rows, lambda row: (row.machine, row.kernel, row.baseline, row.candidate))
 
 
 def by_place(rows: list[Row]) -> list[list[Row]]:
     """Return the rows of each machine and kernel, in their order."""
     return grouped(rows, lambda row: (row.machine, row.kernel))
+
+
+def telling(rows: list[Row]) -> list[Row]:
+    """Return rows with those first that tell most: better and worse, then same, then unknown; large effects first."""
+    rank = {Verdict.SAME: 1, Verdict.UNKNOWN: 2}
+    return sorted(rows, key=lambda row: (rank.get(row.verdict, 0), -row.weight))
+
+
+def primaries(rows: list[Row]) -> list[Row]:
+    """Return the rows by which points are judged, the most telling first."""
+    return telling([row for row in rows if row.primary])
+
+
+def others(rows: list[Row]) -> list[Row]:
+    """Return the rows that are not primary, the most telling first."""
+    return telling([row for row in rows if not row.primary])
 
 
 def grouped(rows: list[Row], key: Callable[[Row], Hashable]) -> list[list[Row]]:
@@ -159,17 +210,28 @@ def unpaired(cells: list[CellResult], others: list[CellResult]) -> list[CellResu
     return [cell for cell in cells if _cell(cell) not in known]
 
 
-def runs(before: list[CellResult], after: list[CellResult]) -> list[Row]:
-    """Compare two runs of the same cells, scheduler by scheduler."""
+def runs(before: list[CellResult], after: list[CellResult], smallest: float = stats.SMALLEST_EFFECT) -> list[Row]:
+    """Compare two runs of the same cells, scheduler by scheduler; all rows are one table.
+
+    Args:
+        before: the cells of one run.
+        after: those of the other.
+        smallest: the smallest effect that matters.
+    """
 
     def rows(variant: str) -> list[Row]:
         left, right = _of_variant(before, variant), _of_variant(after, variant)
         groups = _paired(left, right, lambda cell: (cell.sched, *_place(cell)))
-        return [row for paired in groups for row in _rows(paired, "before", "after")]
+        return [row for paired in groups for row in _rows(paired, _sides(paired), _Rule(smallest=smallest))]
 
-    judged = _judged(rows(""), before)
-    kept = _robust(judged, {name: rows(name) for name in _variants(before) if name in _variants(after)})
-    return [row.model_copy(update={"point": f"{row.point} ({row.scheds[0].partition('=')[0]})"}) for row in kept]
+    judged = _judged(_named(rows(""), before))
+    return _robust(judged, {name: rows(name) for name in _variants(before) if name in _variants(after)})
+
+
+def _sides(paired: list[Pair]) -> tuple[str, str]:
+    """Return what to call the two runs of a scheduler, which is a contestant against itself."""
+    name = paired[0][0].sched
+    return f"{name} before", f"{name} after"
 
 
 def _robust(rows: list[Row], varied: dict[str, list[Row]]) -> list[Row]:
@@ -184,7 +246,7 @@ def _robust(rows: list[Row], varied: dict[str, list[Row]]) -> list[Row]:
     for row in rows:
         sign = np.sign(row.result.effect)
         fragile = [name for name, known in signs.items() if known.get(_identity(row)) != sign]
-        lost = {"fragile": fragile, "verdict": Verdict.NO_DIFFERENCE}
+        lost = {"fragile": fragile, "verdict": Verdict.UNKNOWN}
         kept.append(row.model_copy(update=lost) if fragile and row.verdict.decided else row)
     return kept
 
@@ -199,9 +261,6 @@ def _variants(cells: list[CellResult]) -> list[str]:
 
 def _of_variant(cells: list[CellResult], variant: str) -> list[CellResult]:
     return [cell for cell in cells if cell.variant == variant]
-
-
-Pair = tuple[CellResult, CellResult]
 
 
 def _place(cell: CellResult) -> tuple[Hashable, ...]:
@@ -224,19 +283,37 @@ def _paired(
     return list(groups.values())
 
 
-def _rows(paired: list[Pair], baseline: str, candidate: str) -> Iterator[Row]:
+class _Rule(NamedTuple):
+    """What a comparison's intervals depend on beside the values."""
+
+    looks: Sequence[int] = ()
+    smallest: float = stats.SMALLEST_EFFECT
+
+    def paired(self, before: list[float], after: list[float], about: dict[str, Any]) -> Paired:
+        """Compare the values of a metric, given what the results say of it."""
+        return stats.paired(
+            before,
+            after,
+            share=units.is_share(about["unit"]),
+            resolution=about.get("resolution"),
+            alpha=sequential.share(self.looks, len(before)),
+            smallest=self.smallest,
+        )
+
+
+def _rows(paired: list[Pair], names: tuple[str, str], rule: _Rule) -> Iterator[Row]:
     """Yield a row for each judged metric of one place; verdicts and short names come later."""
     first, other = paired[0]
     scheds = [cell.provenance["sched_option"] for cell in (first, other)]
-    for metric, about in first.provenance["metrics"].items():
+    metrics = first.provenance["metrics"]
+    for metric, about in metrics.items():
         # A seed has no value of what its traced twin failed to measure, nor of a percentile of too few samples.
         whole = [(left, right) for left, right in paired if metric in left.metrics and metric in right.metrics]
         if not whole:
             continue
         before = [left.metrics[metric] for left, _ in whole]
         after = [right.metrics[metric] for _, right in whole]
-        share, resolution = about["unit"] == units.SHARE, about.get("resolution")
-        result = stats.paired(before, after, share=share, resolution=resolution)
+        result = rule.paired(before, after, about)
         yield Row(
             machine=first.machine,
             kernel=first.kernel,
@@ -244,10 +321,11 @@ def _rows(paired: list[Pair], baseline: str, candidate: str) -> Iterator[Row]:
             params=first.params,
             point=first.workload,
             metric=metric,
+            primary=metric == _primary(metrics),
             unit=about["unit"],
             better=about["better"],
-            baseline=baseline,
-            candidate=candidate,
+            baseline=names[0],
+            candidate=names[1],
             scheds=list(dict.fromkeys(scheds)),
             baseline_values=before,
             candidate_values=after,
@@ -255,23 +333,32 @@ def _rows(paired: list[Pair], baseline: str, candidate: str) -> Iterator[Row]:
             flags=first.provenance["flags"],
             result=result,
             corrected_p=result.p,
-            verdict=Verdict.NO_DIFFERENCE,
+            family=1,
+            verdict=Verdict.UNKNOWN,
         )
 
 
-def _judged(rows: list[Row], cells: list[CellResult]) -> list[Row]:
-    """Return the rows with p-values corrected over the table, verdicts, and short names of the points."""
+def _primary(metrics: dict[str, Any]) -> str:
+    """Return the primary metric; the first where a result was written before workloads declared one."""
+    return next((name for name, about in metrics.items() if about.get("primary")), next(iter(metrics)))
+
+
+def _judged(rows: list[Row]) -> list[Row]:
+    """Return the rows of one table with p-values corrected over it, and verdicts."""
+    judged: dict[int, Row] = {}
+    for primary, correct in ((True, stats.holm), (False, stats.benjamini_hochberg)):
+        family = [number for number, row in enumerate(rows) if row.primary is primary]
+        for number, p in zip(family, correct([rows[number].result.p for number in family]), strict=True):
+            row = rows[number]
+            update = {"corrected_p": p, "family": len(family), "verdict": stats.verdict(row.result, p, row.better)}
+            judged[number] = row.model_copy(update=update)
+    return [judged[number] for number in range(len(rows))]
+
+
+def _named(rows: list[Row], cells: list[CellResult]) -> list[Row]:
+    """Return the rows with short names of their points."""
     several = varying(cells)
-    return [
-        row.model_copy(
-            update={
-                "corrected_p": p,
-                "verdict": stats.verdict(row.result, p, row.better),
-                "point": " ".join([row.workload, *_short(row, several)]),
-            }
-        )
-        for row, p in zip(rows, stats.holm([row.result.p for row in rows]), strict=True)
-    ]
+    return [row.model_copy(update={"point": " ".join([row.workload, *_short(row, several)])}) for row in rows]
 
 
 def _short(row: Row, several: set[tuple[str, str]]) -> list[str]:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from heddle_lab import identity, image, kernels, machine, paths, robust, scheduler, tomlfile, workload
+from heddle_lab import identity, image, kernels, machine, paths, robust, scheduler, stats, tomlfile, workload
 from heddle_lab.cell import Cell
 from heddle_lab.errors import HeddleError
 from heddle_lab.tomlfile import Model
@@ -15,7 +15,7 @@ from heddle_lab.workload import Value
 
 NOWHERE: Mapping[str, str] = {}
 
-DEFAULT_SEEDS = 5
+DEFAULT_SEEDS = stats.FEWEST
 DEFAULT_KERNEL = "7.3"
 DEFAULT_MACHINE = "smp-4"
 
@@ -102,6 +102,8 @@ class Experiment(Model):
         identity.once("workload", asked, loads)
         swept = zip(loads, self.workloads, strict=True)
         points = [(load, load.parameters(params)) for load, point in swept for params in point.sweep()]
+        for load, params in points:
+            _refuse_no_primary(load, params)
         return [point for number, point in enumerate(points) if point not in points[:number]]
 
 
@@ -208,6 +210,15 @@ def _refuse_missing_programs(load: workload.Workload, params: dict[str, Value], 
                 f"workload '{load.name}': step '{step.name}': argv: no program '{step.argv[0]}' in the guest image "
                 f"({have}); name its layer in `layers`, or its package in lab/guest/image.toml"
             )
+
+
+def _refuse_no_primary(load: workload.Workload, params: dict[str, Value]) -> None:
+    """Refuse a point without a verdict before it is measured: which metric is primary may depend on parameters."""
+    try:
+        load.primary(params)
+    except HeddleError as error:
+        values = ", ".join(f"{name}={value}" for name, value in params.items())
+        raise HeddleError(f"workload '{load.name}' with {values}: {error}") from error
 
 
 def _refuse_twins(names: list[str]) -> None:

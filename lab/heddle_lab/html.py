@@ -10,8 +10,10 @@ from heddle_lab import (
     comparison,
     machine,
     machinepicture,
+    markdown,
     means,
     resultfile,
+    sequential,
     stats,
     table,
     timelines,
@@ -22,19 +24,19 @@ from heddle_lab.comparison import Row
 from heddle_lab.measures import drawing, perfetto
 from heddle_lab.resultfile import CellResult
 
-NAME = "report.html"
+NAME = markdown.REPORT
 
 _WIDTH, _HEIGHT, _MARGIN = 320.0, 34.0, 8.0
 """of the drawing of one interval, in SVG user units"""
 
 
 class Drawing(NamedTuple):
-    """Positions, in SVG user units, of one row's interval and of its single pairs."""
+    """Positions, in SVG user units, of one row's interval, effect and single pairs."""
 
     zero: float
     low: float
     high: float
-    median: float
+    effect: float
     pairs: list[float]
 
 
@@ -48,13 +50,16 @@ class Pictures(NamedTuple):
 
 
 class Section(NamedTuple):
-    """The rows of one workload point with what they share."""
+    """The rows of one workload point with what they share: a card."""
 
+    anchor: str
+    """its `id` in the page"""
     machine: str
     kernel: str
     point: str
     params: dict[str, Any]
     rows: list[tuple[Row, Drawing]]
+    seeds: list[int]
     pairs: str
     """how many seeds were compared"""
     scale: str
@@ -62,6 +67,19 @@ class Section(NamedTuple):
     command: str
     distribution: str
     """SVG of the wakeup latencies of all schedulers at this point; empty without traces"""
+
+
+class Contestant(NamedTuple):
+    """All that is said of one scheduler on one machine: a set of cards, the most telling first."""
+
+    anchor: str
+    title: str
+    counts: dict[str, int]
+    """word -> primary rows"""
+    means: list[tuple[str, str]]
+    """throughput, p50, p99 -> mean, for reading"""
+    wanting: str
+    cards: list[Section]
 
 
 def pictures(folder: Path, about: resultfile.About, cells: list[CellResult]) -> Pictures:
@@ -97,25 +115,40 @@ def render(about: resultfile.About, cells: list[CellResult], rows: list[Row], dr
     page: str = template.render(
         title=about.title,
         command=about.command,
-        sections=_sections(rows, cells),
+        contestants=_contestants(rows, cells),
         drawn=drawn,
         perturbation=table.perturbation(cells),
-        means=means.lines(rows),
-        means_footnote=means.FOOTNOTE,
-        counts={word.value: sum(row.verdict is word for row in rows) for word in stats.Verdict},
+        means_footnote=f"{means.FOOTNOTE} {means.EXTREME}",
+        looks=sequential.note(about.looks),
+        links=[("table", markdown.NAME), *((Path(shown).name, shown) for shown in about.pages)],
         cells=cells,
         facts=_facts(cells),
         width=_WIDTH,
         height=_HEIGHT,
         fewest=stats.FEWEST,
-        smallest_effect=units.percent(stats.SMALLEST_EFFECT).lstrip("+"),
+        smallest_effect=units.part(stats.SMALLEST_EFFECT),
     )
     return page
 
 
-def _sections(rows: list[Row], cells: list[CellResult]) -> list[Section]:
-    groups = comparison.grouped(rows, lambda row: (row.machine, row.kernel, row.point, row.candidate))
-    return [_section(group, _distribution(group[0], cells)) for group in groups]
+def _contestants(rows: list[Row], cells: list[CellResult]) -> list[Contestant]:
+    return [_contestant(group, number, cells) for number, group in enumerate(comparison.by_candidate(rows), start=1)]
+
+
+def _contestant(rows: list[Row], number: int, cells: list[CellResult]) -> Contestant:
+    first, judged = rows[0], comparison.primaries(rows)
+    points = comparison.grouped([*judged, *comparison.others(rows)], lambda row: row.point)
+    return Contestant(
+        f"c{number}",
+        f"{first.candidate} against {first.baseline} on {first.machine}, Linux {first.kernel}",
+        {word.value: sum(row.verdict is word for row in judged) for word in stats.Verdict},
+        [(name, str(mean or "not measured")) for name, mean in means.of(rows).items()],
+        comparison.wanting(rows),
+        [
+            _section(group, f"c{number}-{place}", _distribution(group[0], cells))
+            for place, group in enumerate(points, start=1)
+        ],
+    )
 
 
 def _distribution(row: Row, cells: list[CellResult]) -> str:
@@ -129,17 +162,19 @@ def _distribution(row: Row, cells: list[CellResult]) -> str:
     return cdf.svg(curves, tracing.QUANTILES) if curves else ""
 
 
-def _section(rows: list[Row], distribution: str) -> Section:
+def _section(rows: list[Row], anchor: str, distribution: str) -> Section:
     """Draw the rows of one point on one scale, symmetric around zero, so that lengths compare."""
     first = rows[0]
     reach = max((_reach(row) for row in rows if row.result.relative), default=0.0) or stats.SMALLEST_EFFECT
     drawn = [(row, _drawing(row, reach if row.result.relative else _reach(row) or 1.0)) for row in rows]
     return Section(
+        anchor,
         first.machine,
         first.kernel,
         first.point,
         first.params,
         drawn,
+        sorted(set().union(*(row.seeds for row in rows))),
         comparison.pairs(rows),
         units.percent(reach).lstrip("+"),
         first.command(),
@@ -158,7 +193,9 @@ def _reach(row: Row) -> float:
 
 def _drawing(row: Row, reach: float) -> Drawing:
     def place(effect: float) -> float:
-        return round(_WIDTH / 2 + effect / reach * (_WIDTH / 2 - _MARGIN), 2)
+        # An interval of few pairs may end far outside: it is drawn to the edge.
+        part = max(-1.0, min(1.0, effect / reach))
+        return round(_WIDTH / 2 + part * (_WIDTH / 2 - _MARGIN), 2)
 
     result = row.result
     return Drawing(

@@ -3,59 +3,74 @@
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from heddle_lab import comparison, files, means, stats, units
+from heddle_lab import comparison, files, means, sequential, stats, table, units
 from heddle_lab.comparison import Row
 from heddle_lab.errors import HeddleError
-from heddle_lab.resultfile import CellResult
+from heddle_lab.resultfile import About, CellResult
 from heddle_lab.stats import Verdict
 
 NAME = "table.md"
+REPORT = "report.html"
+"""beside it: the page"""
 
 _COLUMNS = ("workload", "metric", "baseline", "candidate", "difference", "95 % interval", "verdict")
 _BEGIN, _END = "<!-- {name}:begin -->\n", "<!-- {name}:end -->"
 
 
-def render(rows: list[Row], command: str) -> str:
-    """Return one table per machine, kernel and pair of schedulers, under the command that makes them, and the means.
+def render(rows: list[Row], about: About, folder: str = ".") -> str:
+    """Return the tables under the command that makes them and links to what lies beside them, and the means.
 
-    Where there are more than two schedulers, a table with a column for each comes first.
+    Each contestant has a table of primaries and one of its other metrics. Where there are more than two schedulers, a
+    table with a column for each comes first.
+
+    Args:
+        rows: compared rows.
+        about: what measured them, and when it was looked at.
+        folder: where the page and the results are, as seen from the page that shows the tables.
     """
-    groups = comparison.by_candidate(rows)
-    tables = [*map(_overview, comparison.by_place(rows)), *map(_table, groups)]
+    tables = [*map(_overview, comparison.by_place(rows)), *map(_contestant, comparison.by_candidate(rows))]
     if summary := means.lines(rows):
-        tables.append("\n".join([means.FOOTNOTE, "", *(f"- {line}" for line in summary), ""]))
-    return "\n".join([f"`{command}`\n", *filter(None, tables)])
+        tables.append("\n".join([f"{means.FOOTNOTE} {means.EXTREME}", "", *(f"- {line}" for line in summary), ""]))
+    if note := sequential.note(about.looks):
+        tables.append(f"{note}\n")
+    return "\n".join([f"`{about.command}`\n", f"{links(folder)}\n", *filter(None, tables)])
 
 
-def summary(cells: list[CellResult], command: str, rivals: Sequence[str] = ()) -> str:
-    """Return one table with a line for each machine and candidate: its means, and how many of its rows are what.
+def links(folder: str, *, table: bool = False) -> str:
+    """Return a line of links to what lies in a folder of results.
+
+    Args:
+        folder: as seen from the page.
+        table: also to the whole table.
+    """
+    names = {"table": NAME} if table else {}
+    names["report"] = REPORT
+    return " · ".join(f"[{what}]({Path(folder) / name})" for what, name in names.items())
+
+
+def summary(cells: list[CellResult], about: About, folder: str) -> str:
+    """Return one table with a line for each machine and candidate: its means, and how many of its primaries are what.
 
     Args:
         cells: those of the baseline first.
-        command: what measured them.
-        rivals: schedulers; the rows that are level with the best of them are counted, too.
-
-    Raises:
-        HeddleError: no cell is of a rival.
+        about: what measured them, and when it was looked at.
+        folder: where the page and the results are, as seen from the page that shows the table.
     """
-    rows = comparison.schedulers(cells)
-    outdone = comparison.outdone(cells, rivals)
-    numbers = ["speed", "p99", "better", "worse", "behind", *(["level"] if rivals else []), "rows"]
-    lines = [f"`{command}`\n", _line(["machine", f"of {rows[0].baseline}", *numbers])]
-    lines.append(_line(["---", "---", *("--:" for _ in numbers)]))
+    rows = comparison.schedulers(cells, about.looks)
+    words = list(Verdict)
+    lines = [f"`{about.command}`\n", f"{links(folder, table=True)}\n"]
+    lines.append(_line(["machine", f"of {rows[0].baseline}", *means.KINDS, *(word.value for word in words)]))
+    lines.append(_line(["---", "---", *("--:" for _ in (*means.KINDS, *words))]))
     for group in comparison.by_candidate(rows):
         mean = means.of(group)
-        words = [row.verdict for row in group]
-        behind = sum(stats.is_behind(row.result, row.better) for row in group)
-        level = [len(group) - sum(comparison.subject(row) in outdone for row in group)] if rivals else []
-        counts = [words.count(Verdict.BETTER), words.count(Verdict.WORSE), behind, *level, len(group)]
+        found = [row.verdict for row in group if row.primary]
         command_line = group[0].scheds[-1].removeprefix(f"{group[0].candidate}=")
-        texts = [mean.get("speed", ""), mean.get("p99", ""), *map(str, counts)]
-        lines.append(_line([group[0].machine, f"`{command_line}`", *texts]))
-    notes = [means.FOOTNOTE, f"Behind: worse by more than {stats.BEHIND:.0%} by the whole interval."]
-    if rivals:
-        notes.append(f"Level: behind none of {', '.join(rivals)}, in the same sense.")
-    return "\n".join([*lines, "", " ".join(notes), ""])
+        texts = [one.short if (one := mean[kind]) else "" for kind in means.KINDS]
+        lines.append(
+            _line([group[0].machine, f"`{command_line}`", *texts, *(str(found.count(word)) for word in words)])
+        )
+    note = f"{means.FOOTNOTE} The words count primary metrics, of {comparison.pairs(rows)}."
+    return "\n".join([*lines, "", note, ""])
 
 
 def insert(page: Path, name: str, text: str) -> None:
@@ -103,11 +118,16 @@ def _overview(rows: list[Row]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _table(rows: list[Row]) -> str:
+def _contestant(rows: list[Row]) -> str:
+    parts = [_table(part, title) for title, part in table.titled(rows)]
+    return "\n".join([*parts, *([f"{line}\n"] if (line := comparison.wanting(rows)) else [])])
+
+
+def _table(rows: list[Row], title: str) -> str:
     first = rows[0]
     headings = [first.baseline if c == "baseline" else first.candidate if c == "candidate" else c for c in _COLUMNS]
     lines = [
-        f"{first.machine}, Linux {first.kernel}, {comparison.pairs(rows)}:",
+        f"{title}:",
         "",
         _line(headings),
         _line(["---", "---", "--:", "--:", "--:", "--:", "---"]),

@@ -40,6 +40,7 @@ def of_cell(cell: Cell, flags: list[str], judged: dict[str, dict[str, Any]]) -> 
         flags: of `heddle run`, that it took to measure the cell and its twin.
         judged: unit and direction of metrics beside the workload's own that are compared.
     """
+    primary = cell.workload.primary(cell.params)
     return {
         "cell": cell.key(),
         "traced_cell": cell.twin().key() if "--trace" in flags else None,
@@ -60,7 +61,11 @@ def of_cell(cell: Cell, flags: list[str], judged: dict[str, dict[str, Any]]) -> 
         "kernel_release": cell.kernel.release,
         "machine_source": cell.machine.source,
         "workload_source": cell.workload.source,
-        "metrics": {metric.name: metric.about() for metric in cell.workload.metrics if metric.is_judged(cell.params)}
+        "metrics": {
+            metric.name: metric.about() | ({"primary": True} if metric.name == primary else {})
+            for metric in cell.workload.metrics
+            if metric.is_judged(cell.params)
+        }
         | judged,
     }
 

@@ -50,6 +50,10 @@ class About(Model):
     """what was typed"""
     topologies: dict[str, list[dict[str, Any]]] = {}
     """machine -> its CPUs as the guest saw them: `cpu`, `core`, `llc`, `node`, `siblings`"""
+    looks: list[int] = []
+    """numbers of pairs at which the comparison was looked at while seeds were added; none: once, at the end"""
+    pages: list[str] = []
+    """pages that show the table, as seen from the folder"""
     timelines: dict[str, str] = {}
     """drawn cells: name of the files, an SVG and one for ui.perfetto.dev, without suffix -> what they show"""
 

@@ -2,7 +2,7 @@
 
 The quantum bounds the error of what CPUs do to one another; speeds, the SMT factor and the footprint of tasks stand for
 what in reality depends on the code. A difference that changes its sign when one of them is varied within what is
-plausible is the model's, not the scheduler's: `comparison` prints it as "no difference".
+plausible is the model's, not the scheduler's: `comparison` calls it "unknown".
 """
 
 from heddle_lab.machine import Machine

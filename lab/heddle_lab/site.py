@@ -9,12 +9,13 @@ import subprocess
 from pathlib import Path
 from typing import Any, Protocol
 
-from heddle_lab import paths
+from heddle_lab import files, paths
 from heddle_lab.errors import HeddleError
 
 PROGRAM = paths.REPOSITORY / "bin" / "scx_heddle"
 
 _PLACE = re.compile(r"^<!-- scx_heddle: (--[a-z-]+) -->$", re.MULTILINE)
+_MARKDOWN = re.compile(r'<a href="([^"]+)\.md">([^<]*)</a>')
 _LINK = re.compile(r"\[([^\]]+)\]\((?!https?:|#|mailto:)([^)#\s]+)(#[^)\s]*)?\)")
 
 
@@ -33,6 +34,19 @@ def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
     source = Path(page.file.abs_src_path)
     filled = _PLACE.sub(lambda found: _table(found[1]), markdown)
     return _LINK.sub(lambda found: _link(found, source), filled)
+
+
+def on_post_build(config: Any, **_: object) -> None:
+    """Lead the links of reports to the pages that were made of Markdown; name what is outside of the site."""
+    for report in Path(config["site_dir"]).glob("results/*/report.html"):
+        files.write_text(report, _led(report.read_text(encoding="utf-8"), report.parent))
+
+
+def _led(text: str, folder: Path) -> str:
+    def link(found: re.Match[str]) -> str:
+        return f'<a href="{found[1]}.html">{found[2]}</a>' if (folder / f"{found[1]}.html").is_file() else found[2]
+
+    return _MARKDOWN.sub(link, text)
 
 
 def _table(option: str) -> str:

@@ -1,30 +1,25 @@
 """Statistics of paired comparisons. Virtual time has no measurement noise: all variance is between seeds.
 
-The rule, for each row of a table (one metric of one workload point, n seeds run under both schedulers):
+The rule for a row of a table, which is one metric of one workload point, n seeds run under both schedulers:
 
-1. Each seed gives the effect candidate / baseline - 1; the estimate is the median of the effects. Where a value
-   is zero or negative there is no ratio, and the effect is the difference candidate - baseline.
-2. The interval is the percentile bootstrap of that median at 95 %. For n = 5 it is [smallest, largest effect],
-   because three of five draws are the same extreme with probability 5.8 %; it covers the true median of any
-   continuous distribution with probability 1 - 2/2^5 = 93.75 % (the sign test's interval).
-3. The p-value is Student's paired t on the logarithms of the ratios (on the differences where there are no
-   ratios). An exact sign-flip test cannot serve for n = 5: its smallest two-sided p is 2/2^5 = 0.0625, so it
-   could never reject, let alone after a correction. Student's t is exact if log-ratios are normal and
-   conservative if their tails are heavier. The variance is at least that of rounding to the metric's resolution
-   (r^2 / 12 for each value): three times 5 -> 6 us, in whole microseconds, is no certainty.
-4. Holm's step-down correction is applied over all rows of the table.
-5. The verdict is "better" or "worse" only if the interval excludes 0 AND the corrected p is below 0.05 AND the
-   median ratio differs from 1 by at least the smallest effect worth a word. Otherwise it is "no difference",
-   which means: not shown, not: shown to be equal. With fewer than five pairs it is "too few seeds" instead: hardly
-   any effect could have been shown.
-6. A metric that is itself a part of the CPU time (wasted idle, share error) is compared by difference, in points,
-   and needs one point: twice nothing is nothing.
+1. Each seed gives a log-ratio ln(candidate / baseline). A share of a whole, and a metric that may be zero or negative,
+   gives the difference candidate - baseline instead.
+2. The effect is the mean over the seeds: the geometric mean of the ratios, less one.
+3. The interval is Student's t at 95 %. The standard error is at least that of rounding to the metric's resolution, and
+   more seeds do not reduce it: they are all rounded in the same way. 5 -> 6 us in whole us is 20 % give or take a us.
+4. The p-value is that of the same t. Holm corrects it over the primary metrics of a table, Benjamini and Hochberg over
+   all others.
+5. With fewer than six pairs the word is "unknown". With six: "same" if the whole interval lies within the smallest
+   effect that matters, else "better" or "worse" if the corrected p is below 0.05, else "unknown".
+
+Student's t is exact for normal log-ratios, and its interval is wider than needed for symmetric heavy tails. It is too
+narrow for few seeds of a skewed distribution: `tests/test_simulation.py` says by how much.
 """
 
-import math
 from collections.abc import Sequence
 from decimal import Decimal
 from enum import StrEnum
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,20 +29,14 @@ from heddle_lab.tomlfile import Model
 
 CONFIDENCE = 0.95
 ALPHA = 0.05
-BEHIND = 0.02
-"""a scheduler is behind if its whole interval is worse by more"""
-SMALLEST_EFFECT = 0.01
-"""a median ratio nearer to 1 is no finding: the quantum alone moves compute-bound cells by up to 2 % (lab/clock)"""
+SMALLEST_EFFECT = 0.02
+"""an effect nearer to zero does not matter: the quantum alone moves compute-bound cells by up to 2 % (lab/clock)"""
 
-FEWEST = 5
-"""pairs below which nothing is said of a difference that is not shown"""
+FEWEST = 6
+"""pairs below which there is no verdict"""
 
 _LEAST_P = float(np.finfo(float).tiny)
 """what no number of pairs gets below"""
-
-_RESAMPLES = 9999
-_BOOTSTRAP_SEED = 20260101
-"""fixed, so that the same samples give the same interval bit for bit"""
 
 
 class Verdict(StrEnum):
@@ -55,8 +44,8 @@ class Verdict(StrEnum):
 
     BETTER = "better"
     WORSE = "worse"
-    NO_DIFFERENCE = "no difference"
-    TOO_FEW_SEEDS = "too few seeds"
+    SAME = "same"
+    UNKNOWN = "unknown"
 
     @property
     def decided(self) -> bool:
@@ -71,18 +60,68 @@ class Paired(Model):
     relative: bool
     """effects are fractions of the baseline; else differences in the metric's unit"""
     effect: float
-    """median over the seeds"""
+    """mean over the seeds: the geometric mean of the ratios less one, or the mean difference"""
     low: float
-    """lower end of the interval of the median effect"""
+    """lower end of the interval of the effect; of a single pair there is no end"""
     high: float
     p: float
-    """two-sided, not corrected"""
-    smallest: float
-    """an effect nearer to 0 is no finding"""
+    """two-sided, corrected for the looks taken at the pairs, not for the other rows"""
+    scale: float
+    """what an effect of 100 % is: 1 for ratios and shares, else the baseline's mean"""
+    fraction: float
+    """the smallest effect that matters, as a part of `scale`"""
+    deviation: float
+    """standard deviation of the log-ratios, or of the differences; NaN of a single pair"""
+    rounding: float
+    """variance of what rounding to the resolution does to a log-ratio, or to a difference"""
+
+    @property
+    def smallest(self) -> float:
+        """An effect nearer to zero does not matter."""
+        return self.fraction * self.scale
+
+
+class Estimate(NamedTuple):
+    """Means with their standard errors, one for each sample."""
+
+    mean: NDArray[np.float64]
+    error: NDArray[np.float64]
+    size: int
+    """values in a sample"""
+
+    def margin(self, alpha: float = ALPHA) -> NDArray[np.float64]:
+        """Return half the width of Student's interval, whose error probability is `alpha`."""
+        return np.asarray(stats.t.ppf(1 - alpha / 2, self.size - 1) * self.error)
+
+    def p(self) -> NDArray[np.float64]:
+        """Return the two-sided p-values of Student's t, never 0."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = np.where(self.mean == 0, 0.0, np.abs(self.mean) / self.error)
+        return np.asarray(np.maximum(2 * stats.t.sf(ratio, self.size - 1), _LEAST_P))
+
+
+def estimate(samples: NDArray[np.float64], rounding: float | NDArray[np.float64] = 0.0) -> Estimate:
+    """Return the mean of each sample and its standard error.
+
+    Args:
+        samples: log-ratios or differences; the last axis is that of the pairs, of which there are two or more.
+        rounding: variance of the rounding error of one value. The error of a mean is no less: values that differ by
+            less than the resolution are all rounded in the same way.
+    """
+    ordered = np.sort(samples, axis=-1)  # the order of the seeds must not matter to the last bit
+    size = ordered.shape[-1]
+    variance = np.maximum(ordered.var(axis=-1, ddof=1) / size, rounding)
+    return Estimate(ordered.mean(axis=-1), np.sqrt(variance), size)
 
 
 def paired(
-    baseline: Sequence[float], candidate: Sequence[float], *, share: bool = False, resolution: float | None = None
+    baseline: Sequence[float],
+    candidate: Sequence[float],
+    *,
+    share: bool = False,
+    resolution: float | None = None,
+    alpha: float = ALPHA,
+    smallest: float = SMALLEST_EFFECT,
 ) -> Paired:
     """Compare two schedulers over the same seeds.
 
@@ -91,6 +130,8 @@ def paired(
         candidate: the values of the same seeds, in the same order.
         share: the values are parts of a whole, 0..1: compared by difference.
         resolution: the step to which the values are known, in their unit; none: as coarse as they all look.
+        alpha: the error probability that this look at the pairs may spend of `ALPHA` (`sequential`).
+        smallest: the smallest effect that matters, a fraction of the baseline, or of the whole for shares.
 
     Raises:
         ValueError: the lengths differ or there is no pair.
@@ -99,59 +140,39 @@ def paired(
         raise ValueError(f"{len(baseline)} and {len(candidate)} values are not pairs")
     base, cand = np.asarray(baseline, float), np.asarray(candidate, float)
     relative = not share and bool(np.all(base > 0) and np.all(cand > 0))
-    effects = cand / base - 1 if relative else cand - base
-    low, high = interval(effects)
+    sample = np.log(cand / base) if relative else cand - base
     step = granularity([*baseline, *candidate]) if resolution is None else resolution
-    rounding = step**2 / 12 * (base**-2 + cand**-2 if relative else 2 + 0 * base)
-    p = _p_value(np.log(cand / base) if relative else effects, float(rounding.mean()))
+    rounding = float(np.mean(step**2 / 12 * (base**-2 + cand**-2 if relative else 2 + 0 * base)))
+    middle, low, high, p = _summary(sample, rounding, alpha)
+    shown = np.expm1 if relative else np.asarray
+    scale = 1.0 if relative or share else max(0.0, float(base.mean()))
     return Paired(
-        pairs=len(effects),
+        pairs=len(sample),
         relative=relative,
-        effect=float(np.median(effects)),
-        low=low,
-        high=high,
+        effect=float(shown(middle)),
+        low=float(shown(low)),
+        high=float(shown(high)),
         p=p,
-        smallest=SMALLEST_EFFECT if relative or share else 0.0,
+        scale=scale,
+        fraction=smallest,
+        deviation=float(sample.std(ddof=1)) if len(sample) > 1 else np.nan,
+        rounding=rounding,
     )
 
 
-def interval(sample: NDArray[np.float64]) -> tuple[float, float]:
-    """Return the bootstrap interval of a sample's median; one value alone has no width."""
-    if len(sample) < 2 or np.ptp(sample) == 0:
-        return float(sample.min()), float(sample.max())
-    result = stats.bootstrap(
-        (np.sort(sample),),  # sorted: the order of the seeds must not matter
-        np.median,
-        confidence_level=CONFIDENCE,
-        n_resamples=_RESAMPLES,
-        method="percentile",
-        rng=np.random.default_rng(_BOOTSTRAP_SEED),
-    )
-    # Between two resamples the library interpolates, and rounds: an end may miss the extreme or the median by a bit.
-    low, high = np.clip(result.confidence_interval, sample.min(), sample.max())
-    median = np.median(sample)
-    return float(min(low, median)), float(max(high, median))
+def _summary(sample: NDArray[np.float64], rounding: float, alpha: float) -> tuple[float, float, float, float]:
+    """Return mean, ends of the interval and p-value; one pair excludes nothing."""
+    if len(sample) < 2:
+        return float(sample[0]), -np.inf, np.inf, 1.0
+    found = estimate(sample, rounding)
+    middle, margin = float(found.mean), float(found.margin(alpha))
+    return middle, middle - margin, middle + margin, min(1.0, float(found.p()) * ALPHA / alpha)
 
 
 def granularity(values: Sequence[float]) -> float:
     """Return the largest power of ten that divides all of the values, as they are written; 0 if all are 0."""
     exponents = [Decimal(repr(float(value))).normalize().as_tuple().exponent for value in values if value]
     return float(10.0 ** min(int(exponent) for exponent in exponents)) if exponents else 0.0
-
-
-def _p_value(sample: NDArray[np.float64], least_variance: float) -> float:
-    """Return the two-sided p of Student's one-sample t, never 0.
-
-    Args:
-        sample: log-ratios or differences.
-        least_variance: what the sample's variance is raised to if it is less: that of rounding.
-    """
-    mean, size = np.sort(sample).mean(), len(sample)
-    if size < 2 or mean == 0:
-        return 1.0
-    deviation = math.sqrt(max(np.sort(sample).var(ddof=1), least_variance))
-    p = 2 * stats.t.sf(abs(mean) / (deviation / math.sqrt(size)), size - 1) if deviation else 0.0
-    return max(float(p), _LEAST_P)
 
 
 def without_extremes(values: Sequence[float]) -> float:
@@ -166,7 +187,8 @@ def without_extremes(values: Sequence[float]) -> float:
 def holm(p_values: Sequence[float]) -> list[float]:
     """Return p-values corrected by Holm's step-down method, in the given order.
 
-    S. Holm, "A simple sequentially rejective multiple test procedure", Scand. J. Statist. 6 (1979).
+    All verdicts on them together are free of false ones with probability 1 - `ALPHA`, however the rows depend on each
+    other. S. Holm, "A simple sequentially rejective multiple test procedure", Scand. J. Statist. 6 (1979).
     """
     order = sorted(range(len(p_values)), key=lambda i: p_values[i])
     corrected = [1.0] * len(p_values)
@@ -177,29 +199,38 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return corrected
 
 
+def benjamini_hochberg(p_values: Sequence[float]) -> list[float]:
+    """Return p-values corrected by the step-up method of Benjamini and Hochberg, in the given order.
+
+    Of the verdicts on them, a part of `ALPHA` is expected to be false. Y. Benjamini and Y. Hochberg, "Controlling the
+    false discovery rate", J. R. Statist. Soc. B 57 (1995).
+    """
+    return list(map(float, stats.false_discovery_control(p_values, method="bh"))) if p_values else []
+
+
 def verdict(result: Paired, corrected_p: float, better: str) -> Verdict:
     """Return the word for a comparison.
 
     Args:
         result: the comparison.
-        corrected_p: its p-value after Holm's correction over the table.
+        corrected_p: its p-value after the correction over the table.
         better: `higher` or `lower`, the direction in which the metric improves.
     """
-    shown = (result.low > 0 or result.high < 0) and corrected_p < ALPHA
-    if not shown or abs(result.effect) < result.smallest:
-        return Verdict.TOO_FEW_SEEDS if result.pairs < FEWEST else Verdict.NO_DIFFERENCE
+    if result.pairs < FEWEST:
+        return Verdict.UNKNOWN
+    if -result.smallest <= result.low and result.high <= result.smallest:
+        return Verdict.SAME
+    if corrected_p >= ALPHA:
+        return Verdict.UNKNOWN
     return Verdict.BETTER if (result.effect > 0) == (better == "higher") else Verdict.WORSE
 
 
-def is_behind(result: Paired, better: str) -> bool:
-    """Return whether the whole interval is worse by more than `BEHIND`; one pair is its own interval.
-
-    For few seeds, of which no p-value survives Holm's correction over a long table. Differences that are neither
-    ratios nor shares have no hundredths: there any is enough.
+def excludes_loss(result: Paired, better: str) -> bool:
+    """Return whether there are pairs enough and the interval excludes a loss that matters.
 
     Args:
         result: the comparison.
         better: `higher` or `lower`, the direction in which the metric improves.
     """
-    margin = BEHIND if result.smallest else 0.0
-    return result.high < -margin if better == "higher" else result.low > margin
+    worst = -result.low if better == "higher" else result.high
+    return result.pairs >= FEWEST and worst <= result.smallest

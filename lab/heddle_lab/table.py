@@ -1,25 +1,31 @@
 """The terminal's table."""
 
 import statistics
+from collections.abc import Sequence
 
 from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from heddle_lab import comparison, means, stats, tracing, units
+from heddle_lab import comparison, means, sequential, stats, tracing, units
 from heddle_lab.comparison import Row
 from heddle_lab.resultfile import CellResult
 from heddle_lab.stats import Verdict
 
-_STYLE = {Verdict.BETTER: "green", Verdict.WORSE: "red", Verdict.NO_DIFFERENCE: "dim", Verdict.TOO_FEW_SEEDS: "yellow"}
+_STYLE = {Verdict.BETTER: "green", Verdict.WORSE: "red", Verdict.SAME: "cyan", Verdict.UNKNOWN: "dim"}
 
-FOOTNOTE = (
-    "↑ higher is better, ↓ lower is better. "
-    "Median over seeds; difference: median of the paired differences with its 95 % bootstrap interval.\n"
-    "better/worse: the interval excludes zero, Holm-corrected p < 0.05 over the table, and at least 1 %.\n"
-    f"too few seeds: not that, and fewer than {stats.FEWEST} pairs, so that hardly anything could be shown."
-)
+
+def footnote(rows: list[Row]) -> str:
+    """Return the rule of the verdicts."""
+    return (
+        "↑ higher is better, ↓ lower is better. Medians over seeds; difference: geometric mean of the paired ratios, "
+        "with Student's 95 % interval.\n"
+        f"same: the whole interval lies within {units.part(rows[0].result.fraction)}. "
+        f"better, worse: corrected p < {stats.ALPHA}, by Holm over the primary metrics of a table, "
+        "by Benjamini and Hochberg over its other metrics.\n"
+        f"unknown: none of these, or fewer than {stats.FEWEST} pairs."
+    )
 
 
 def perturbation(cells: list[CellResult]) -> str:
@@ -35,25 +41,43 @@ def perturbation(cells: list[CellResult]) -> str:
     )
 
 
-def show(rows: list[Row], cells: list[CellResult], console: Console) -> None:
-    """Print one table per machine and kernel, the means, the rule of the verdicts, and what tracing changed.
+def show(rows: list[Row], cells: list[CellResult], console: Console, looks: Sequence[int] = ()) -> None:
+    """Print the tables of each contestant, the means, the rule of the verdicts, and what tracing changed.
 
-    The text depends on rows and cells alone: no wall time, no date.
+    The text depends on the arguments alone: no wall time, no date.
+
+    Args:
+        rows: compared rows.
+        cells: what was measured.
+        console: where to print.
+        looks: numbers of pairs at which the comparison was looked at.
     """
-    for group in comparison.by_place(rows):
-        first = group[0]
-        console.print(_table(group, f"{first.machine}, Linux {first.kernel}, {comparison.pairs(group)}"))
+    for group in comparison.by_candidate(rows):
+        for title, part in titled(group):
+            console.print(_table(part, title))
+        if line := comparison.wanting(group):
+            console.print(f"{line}\n", highlight=False)
     if summary := means.lines(rows):
         console.print("\n".join([*summary, ""]), highlight=False)
-        console.print(means.FOOTNOTE, style="dim", highlight=False)
+        console.print(f"{means.FOOTNOTE} {means.EXTREME}", style="dim", highlight=False)
     if rows:
-        console.print(FOOTNOTE, style="dim", highlight=False)
+        console.print(footnote(rows), style="dim", highlight=False)
+    if line := sequential.note(looks):
+        console.print(line, style="dim", highlight=False)
     if line := perturbation(cells):
         console.print(line, style="dim", highlight=False)
     for row in rows:
         if row.fragile:
             what = f"{row.point} {row.metric}: its sign depends on the model ({', '.join(row.fragile)})"
             console.print(what, style="dim", highlight=False)
+
+
+def titled(group: list[Row]) -> list[tuple[str, list[Row]]]:
+    """Return the two tables of one contestant with their titles: primaries and other metrics; none that is empty."""
+    first = group[0]
+    what = f"{first.candidate} against {first.baseline} on {first.machine}, Linux {first.kernel}"
+    parts = [("", comparison.primaries(group)), ("other metrics, ", comparison.others(group))]
+    return [(f"{what}, {name}{comparison.pairs(part)}", part) for name, part in parts if part]
 
 
 def show_single(cells: list[CellResult], console: Console) -> None:
@@ -75,26 +99,14 @@ def show_single(cells: list[CellResult], console: Console) -> None:
 
 
 def _table(rows: list[Row], title: str) -> Table:
-    several = len({row.candidate for row in rows}) > 1
     table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", title_style="bold", pad_edge=False)
     table.add_column("workload", overflow="fold")
     table.add_column("metric", no_wrap=True)
-    if several:
-        table.add_column("scheduler")
-    for heading in (
-        rows[0].baseline,
-        "candidate" if several else rows[0].candidate,
-        "difference",
-        "95 % interval",
-    ):
+    for heading in (rows[0].baseline, rows[0].candidate, "difference", "95 % interval"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("verdict", no_wrap=True)
-    previous = ""
     for row in rows:
         verdict = Text(row.verdict.value, style=_STYLE[row.verdict])
-        name = "" if row.point == previous else row.point
-        middle = [row.candidate] if several else []
         numbers = [row.baseline_median, row.candidate_median, row.effect, row.interval]
-        table.add_row(name, row.heading, *middle, *numbers, verdict)
-        previous = row.point
+        table.add_row(row.point, row.heading, *numbers, verdict)
     return table

@@ -4,14 +4,19 @@ import math
 
 _TIME = (("s", 1e9), ("ms", 1e6), ("µs", 1e3), ("ns", 1.0))
 SHARE = "of CPU time"
-"""unit of a part of the CPU time, 0..1; shown in percent"""
+"""unit of a part of the CPU time"""
 
 _SI = (("G", 1e9), ("M", 1e6), ("k", 1e3), ("", 1.0))
 
 
+def is_share(unit: str) -> bool:
+    """Tell whether a metric is a part of a whole, 0..1, shown in percent: `of CPU time`, `of its share`."""
+    return unit.startswith("of ")
+
+
 def quantity(value: float, unit: str) -> str:
     """Return a value with its unit, four significant digits, such as `12.35 ms` or `1.2 k requests/s`."""
-    if unit == SHARE:
+    if is_share(unit):
         return f"{digits(value * 100)} %"
     if unit == "ns":
         name, factor = next(((n, f) for n, f in _TIME if abs(value) >= f), _TIME[-1])
@@ -36,9 +41,14 @@ def percent(fraction: float) -> str:
     return f"{'±0.0' if text in ('+0.0', '-0.0') else text.replace('-', '−')} %"
 
 
+def part(fraction: float) -> str:
+    """Return a part of something without a sign, such as `2 %`."""
+    return f"{digits(fraction * 100)} %"
+
+
 def difference(value: float, unit: str) -> str:
-    """Return a difference of two values with its sign; parts of the CPU time differ by percentage points."""
-    text = f"{value * 100:+.2f} points" if unit == SHARE else f"{'+' if value > 0 else ''}{quantity(value, unit)}"
+    """Return a difference of two values with its sign; parts of a whole differ by percentage points."""
+    text = f"{value * 100:+.2f} points" if is_share(unit) else f"{'+' if value > 0 else ''}{quantity(value, unit)}"
     return text.replace("-", "−")
 
 

@@ -91,6 +91,8 @@ class Metric(Model):
     the largest power of ten that divides all values of a row"""
     judged: bool | str = True
     """compared between schedulers, always or where an expression over the parameters is true; else only recorded"""
+    primary: bool | str = False
+    """the one metric by which a point is judged, always or where an expression over the parameters is true"""
     when: str = "true"
     """an expression over what `value` may use: where it is false, there was nothing to measure, and the metric is left
     out"""
@@ -102,7 +104,7 @@ class Metric(Model):
         try:
             if self.regex is not None and re.compile(self.regex).groups != 1:
                 raise ValueError(f"metric '{self.name}': the regex needs one group, the number")
-            for expression in (self.value, self.samples, self.judged, self.when):
+            for expression in (self.value, self.samples, self.judged, self.primary, self.when):
                 _TEMPLATES.compile_expression(str(expression or 0))
         except (re.error, jinja2.TemplateError) as error:
             raise ValueError(f"metric '{self.name}': {error}") from error
@@ -112,7 +114,9 @@ class Metric(Model):
 
     def fingerprint(self) -> str:
         """Return the hash of how the number is found: results of two ways to find it are not to be compared."""
-        return hashing.of_data(self.model_dump(exclude={"judged", "resolution", "samples"}, exclude_defaults=True))
+        return hashing.of_data(
+            self.model_dump(exclude={"judged", "primary", "resolution", "samples"}, exclude_defaults=True)
+        )
 
     def about(self) -> dict[str, Any]:
         """Return what a result says of the metric, for comparisons."""
@@ -211,11 +215,35 @@ class Workload(Model):
         for metric in self.metrics:
             if metric.step not in names:
                 raise ValueError(f"metric '{metric.name}' names no step of this workload: '{metric.step}'")
-            if unknown := sorted(_needs(str(metric.judged)) - self.params.keys()):
-                raise ValueError(f"metric '{metric.name}': judged: no parameter '{', '.join(unknown)}'")
+            for key, expression in (("judged", metric.judged), ("primary", metric.primary)):
+                if unknown := sorted(_needs(str(expression)) - self.params.keys()):
+                    raise ValueError(f"metric '{metric.name}': {key}: no parameter '{', '.join(unknown)}'")
         if self.window is not None and isinstance(getattr(self.params.get(self.window), "default", ""), str):
             raise ValueError(f"window: no parameter '{self.window}' that is a number")
+        try:
+            self.primary({name: parameter.default for name, parameter in self.params.items()})
+        except HeddleError as error:
+            raise ValueError(str(error)) from error
         return self
+
+    def primary(self, params: dict[str, Value]) -> str | None:
+        """Return the name of the metric by which a point is judged; none if the point is not judged.
+
+        The only metric of a point need not say that it is primary.
+
+        Args:
+            params: values of all parameters.
+
+        Raises:
+            HeddleError: no metric is primary with these values, or several are.
+        """
+        judged = [metric for metric in self.metrics if metric.is_judged(params)]
+        first = [metric.name for metric in judged if _holds(str(metric.primary), params)]
+        found = first or [metric.name for metric in judged]
+        if len(found) > 1:
+            many = "several metrics are primary" if first else "no metric is primary"
+            raise HeddleError(f"{many}: write `primary = true` in exactly one [[metrics]] ({', '.join(found)})")
+        return found[0] if found else None
 
     def fingerprint(self) -> dict[str, Any]:
         """Return what of this workload can change a result: all but what it is called and where it is from."""

@@ -22,14 +22,14 @@ def test_a_sign_that_survives_everywhere_stands() -> None:
     assert verdicts(run) == [(Verdict.BETTER, []), (Verdict.BETTER, [])]
 
 
-def test_a_sign_that_turns_is_no_difference() -> None:
+def test_a_sign_that_turns_is_unknown() -> None:
     run = [*cells(0.8), *varied("Q/4", 0.7), *varied("speed -30 %", 1.01)]
-    assert verdicts(run) == [(Verdict.NO_DIFFERENCE, ["speed -30 %"])] * 2
+    assert verdicts(run) == [(Verdict.UNKNOWN, ["speed -30 %"])] * 2
 
 
 def test_what_was_not_measured_confirms_nothing() -> None:
     some = [cell for cell in varied("Q/4", 0.8) if cell.params["load"] == 0.75]
-    assert verdicts([*cells(0.8), *some]) == [(Verdict.BETTER, []), (Verdict.NO_DIFFERENCE, ["Q/4"])]
+    assert verdicts([*cells(0.8), *some]) == [(Verdict.BETTER, []), (Verdict.UNKNOWN, ["Q/4"])]
 
 
 def test_variations_are_no_rows_of_their_own() -> None:

@@ -13,7 +13,7 @@ import pytest
 from heddle_lab import paths
 from heddle_lab.cli import cli
 from heddle_lab.errors import HeddleError
-from heddle_lab.site import PROGRAM, on_page_markdown
+from heddle_lab.site import PROGRAM, on_page_markdown, on_post_build
 
 DOCS = paths.REPOSITORY / "docs"
 PAGES = sorted([*(DOCS / "guide").glob("*.md"), *(DOCS / "mechanisms").glob("*.md")])
@@ -91,3 +91,13 @@ def test_the_dashboard_shows_metrics_that_exist(counters: set[str]) -> None:
     assert named
     assert named <= counters
     assert all("heddle_" in text for text in shown)
+
+
+def test_reports_lead_to_pages_of_the_site(tmp_path: Path) -> None:
+    """There a page of Markdown is one of HTML; what is outside is named, not linked."""
+    report = tmp_path / "results" / "suite" / "report.html"
+    report.parent.mkdir(parents=True)
+    (report.parent / "table.html").touch()
+    report.write_text('<a href="table.md">table</a> <a href="../../../README.md">README.md</a> <a href="#c1">x</a>')
+    on_post_build({"site_dir": str(tmp_path)})
+    assert report.read_text() == '<a href="table.html">table</a> README.md <a href="#c1">x</a>'

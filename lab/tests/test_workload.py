@@ -24,7 +24,7 @@ CONTENT = {
     },
     "steps": [{"name": "go", "argv": ["prog", "{{ (load * cpus) | round | int }}", "{{ count }}", "{{ seed }}"]}],
     "metrics": [
-        {"name": "elapsed_ns", "step": "go", "unit": "ns", "better": "lower"},
+        {"name": "elapsed_ns", "step": "go", "unit": "ns", "better": "lower", "primary": True},
         {"name": "time_ns", "step": "go", "unit": "ns", "better": "lower", "regex": r"^Time: ([\d.]+)$", "scale": 1e9},
     ],
 }
@@ -275,7 +275,7 @@ def test_metric_of_an_unknown_step_is_refused() -> None:
 
 def test_a_metric_is_left_out_where_there_was_nothing_to_measure() -> None:
     metrics = [{"name": name, "step": "go", "unit": "ns", "better": "lower"} for name in ("a_ns", "b_ns")]
-    load = make(metrics=[metrics[0] | {"when": "count < 8"}, metrics[1]])
+    load = make(metrics=[metrics[0] | {"when": "count < 8", "primary": True}, metrics[1]])
     for count, names in (1, {"a_ns", "b_ns"}), (8, {"b_ns"}):
         assert load.measure(results(""), load.parameters({"count": count}), BOX).keys() == names
     slept = make(
@@ -293,6 +293,29 @@ def test_a_metric_may_be_judged_by_parameters() -> None:
     assert (few, many) == (False, True)
     with pytest.raises(HeddleError, match=r"w.toml: .*judged: no parameter 'cuont'"):
         make(metrics=[metric | {"judged": "cuont >= 8"}])
+
+
+def test_a_workload_has_one_primary_metric_and_a_single_one_is_it() -> None:
+    first, second = ({"name": name, "step": "go", "unit": "ns", "better": "lower"} for name in ("a_ns", "b_ns"))
+    main = {"primary": True}
+    assert make(metrics=[first]).primary({}) == "a_ns"
+    assert make(metrics=[first, second | main]).primary({}) == "b_ns"
+    assert make(metrics=[first, second | {"judged": False}]).primary({}) == "a_ns"
+    assert make(metrics=[first | {"judged": False}]).primary({}) is None
+    mend = r"write `primary = true` in exactly one \[\[metrics\]\] \(a_ns, b_ns\)"
+    with pytest.raises(HeddleError, match=rf"w.toml: .*no metric is primary: {mend}"):
+        make(metrics=[first, second])
+    with pytest.raises(HeddleError, match=rf"w.toml: .*several metrics are primary: {mend}"):
+        make(metrics=[first | main, second | main])
+
+
+def test_which_metric_is_primary_may_depend_on_parameters() -> None:
+    about = {"step": "go", "unit": "ns", "better": "lower"}
+    rate = about | {"name": "rate", "primary": "count < 8", "judged": "count < 8"}
+    load = make(metrics=[rate, about | {"name": "wait_ns", "primary": "count >= 8"}, about | {"name": "other_ns"}])
+    assert [load.primary({"count": count}) for count in (3, 8)] == ["rate", "wait_ns"]
+    with pytest.raises(HeddleError, match=r"w.toml: .*primary: no parameter 'cuont'"):
+        make(metrics=[rate | {"primary": "cuont < 8"}])
 
 
 @given(st.one_of(st.integers(), st.floats(allow_nan=False), st.text("abc", min_size=1)))
