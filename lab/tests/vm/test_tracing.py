@@ -15,7 +15,7 @@ pytestmark = pytest.mark.vm
 
 def measured(kernel: str, argv: list[str], sched: str = "eevdf") -> tuple[CellResult, Results, Results]:
     """Boot a cell and its traced twin; the step runs in cgroup a/b."""
-    cell = cell_of(kernel, argv, sched)
+    cell = cell_of(kernel, argv, sched, costs=False)
     quiet, traced = (vm.run(one.guest()).check() for one in (cell, cell.twin()))
     return resultfile.from_cell(cell, quiet, traced), quiet, traced
 
