@@ -318,7 +318,8 @@ def report(folder: Path, into: Path | None, means: bool, baseline: str | None, *
         if means:
             text = markdown.summary(cells, about, where)
         else:
-            text = markdown.render(comparison.schedulers(cells, about.looks), about, where)
+            published = None if folder.resolve().is_relative_to(paths.OUT) else where
+            text = markdown.render(comparison.schedulers(cells, about.looks), about, published)
         markdown.insert(into, name, text)
     if not baseline:
         _publish(folder, cells, about)

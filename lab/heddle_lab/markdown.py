@@ -17,7 +17,7 @@ _COLUMNS = ("workload", "metric", "baseline", "candidate", "difference", "95 % i
 _BEGIN, _END = "<!-- {name}:begin -->\n", "<!-- {name}:end -->"
 
 
-def render(rows: list[Row], about: About, folder: str = ".") -> str:
+def render(rows: list[Row], about: About, folder: str | None = ".") -> str:
     """Return the tables under the command that makes them and links to what lies beside them, and the means.
 
     Each contestant has a table of primaries and one of its other metrics. Where there are more than two schedulers, a
@@ -26,14 +26,15 @@ def render(rows: list[Row], about: About, folder: str = ".") -> str:
     Args:
         rows: compared rows.
         about: what measured them, and when it was looked at.
-        folder: where the page and the results are, as seen from the page that shows the tables.
+        folder: where the page and the results are, as seen from the page that shows the tables; none: not published.
     """
     tables = [*map(_overview, comparison.by_place(rows)), *map(_contestant, comparison.by_candidate(rows))]
     if summary := means.lines(rows):
         tables.append("\n".join([f"{means.FOOTNOTE} {means.EXTREME}", "", *(f"- {line}" for line in summary), ""]))
     if note := sequential.note(about.looks):
         tables.append(f"{note}\n")
-    return "\n".join([f"`{about.command}`\n", f"{links(folder)}\n", *filter(None, tables)])
+    heads = [f"`{about.command}`\n", *([f"{links(folder)}\n"] if folder else [])]
+    return "\n".join([*heads, *filter(None, tables)])
 
 
 def links(folder: str, *, table: bool = False) -> str:

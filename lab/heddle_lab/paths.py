@@ -12,6 +12,8 @@ LAB = Path(__file__).resolve().parents[1]
 """The folder of machines, workloads and experiments."""
 
 REPOSITORY = LAB.parent
+OUT = REPOSITORY / "out"
+"""of runs by hand and of the demo; not in git"""
 """The root of the repository, where `bin/` is."""
 
 MACHINES = LAB / "machines"
