@@ -1,7 +1,8 @@
 """What lies where in a guest's memory: the names of addresses, from what the guest's kernel says of itself.
 
 A program in the guest asks the kernel (lab/guest/src/memory): for its symbols, where each CPU's data begins, where the
-values of BPF maps lie and of what type they are, which pages hold which slab cache, and who has allocated the rest.
+values of BPF maps lie and of what type they are, which pages hold which slab cache, and which function allocated the
+rest.
 """
 
 import base64
@@ -40,7 +41,7 @@ _PAGE_NOTES_BYTES = 1 << 40
 _STACK_BYTES = (16 + 4) << 10
 """of a task's stack, with the page before it that is left out"""
 _FORKS = {"kernel_clone", "fork_idle", "copy_process", "dup_task_struct", "alloc_thread_stack_node", "unpurged"}
-"""who is said to have allocated a stack; the last: it is free, but not yet for others"""
+"""functions that the kernel names for a stack; the last: it is free, but not yet for others"""
 
 _NAMES = 3
 """of a merged cache, how many are told"""
