@@ -108,9 +108,7 @@ def longer(cell: Cell) -> Cell:
 
 def finer(cell: Cell) -> Cell:
     """Return a cell with the finer quantum."""
-    clock = cell.machine.clock
-    clock = clock.model_copy(update={"quantum_ns": clock.quantum_ns // QUANTUM_DIVISOR})
-    return cell.model_copy(update={"machine": cell.machine.model_copy(update={"clock": clock})})
+    return cell.model_copy(update={"machine": cell.machine.at_finer_quantum(QUANTUM_DIVISOR)})
 
 
 def compare(planned: Sequence[Planned], kind: Kind, results: dict[str, Results]) -> Invariance:

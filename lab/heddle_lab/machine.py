@@ -289,6 +289,11 @@ class Machine(Model):
         """Return the CPUs in the order in which the guest numbers them."""
         return self.topology.layout(self.clock.speed, self.clock.kernel_speed)
 
+    def at_finer_quantum(self, divisor: int) -> Self:
+        """Return the machine with a part of its quantum, 100 ns at least."""
+        clock = self.clock.model_copy(update={"quantum_ns": max(100, self.clock.quantum_ns // divisor)})
+        return self.model_copy(update={"clock": clock})
+
     def at_speed(self, factor: float) -> Self:
         """Return the machine with the speed of all CPUs times a factor, so that classes keep their ratio."""
 
