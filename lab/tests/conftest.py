@@ -19,8 +19,16 @@ from heddle_lab.results import Results
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.load_profile("repeatable")
 
-KERNELS = tuple(os.environ.get("HEDDLE_KERNELS", "6.18 7.3").split())
+_ASKED = os.environ.get("HEDDLE_KERNELS", "").split()
+
+KERNELS = tuple(_ASKED or ("6.18", "7.3"))
 """what tests boot; others, such as 6.12, are for lab/tests/vm alone: no samples of theirs are recorded"""
+
+NEWEST = tuple(_ASKED or KERNELS[-1:])
+"""what a test boots that is not marked `every_kernel`: all of HEDDLE_KERNELS if that is set, to save time if not"""
+
+_BOOTED = ("boot", "boot_once", "kernel")
+"""arguments of tests and fixtures that say which kernel it is"""
 
 Record = Callable[[str, object], None]
 """pytest's record_property"""
@@ -112,19 +120,33 @@ class _Boot:
         return vm.run(guest, wall_timeout_s)
 
 
-@pytest.fixture(params=KERNELS)
+def _names(arguments: str | Sequence[str]) -> Sequence[str]:
+    """Return the arguments that a `parametrize` gives, of which one may stand alone."""
+    return arguments.split(",") if isinstance(arguments, str) else arguments
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run a test that boots once on each of its kernels: all if it is marked `every_kernel`, else the newest."""
+    marked = metafunc.definition.get_closest_marker("every_kernel") is not None
+    own = [name for mark in metafunc.definition.iter_markers("parametrize") for name in _names(mark.args[0])]
+    for name in _BOOTED:
+        if name in metafunc.fixturenames and name not in own:
+            metafunc.parametrize(name, KERNELS if marked else NEWEST, indirect=True)
+
+
+@pytest.fixture
 def boot(request: pytest.FixtureRequest) -> Boot:
     """A test that takes this runs once per kernel."""
     return _Boot(request.param)
 
 
-@pytest.fixture(scope="module", params=KERNELS)
+@pytest.fixture(scope="module")
 def boot_once(request: pytest.FixtureRequest) -> Boot:
     """For fixtures whose one boot per kernel several tests look at."""
     return _Boot(request.param)
 
 
-@pytest.fixture(params=KERNELS)
+@pytest.fixture
 def kernel(request: pytest.FixtureRequest) -> str:
     """A test that takes this runs once per kernel, and boots it by itself."""
     name: str = request.param

@@ -65,6 +65,7 @@ def make_cell(kernel: str, sched: str, seed: int) -> Cell:
     )
 
 
+@pytest.mark.every_kernel
 def test_same_seed_same_bits_other_seed_other_bits(boot: Boot) -> None:
     cells = [make_cell(boot.kernel, "eevdf", seed) for seed in (1, 1, 2)]
     first, second, other = (vm.run(cell.guest()).check().records for cell in cells)

@@ -173,6 +173,7 @@ def test_hogs_get_the_best_places_there_are(
     assert events["asym_better_idle_ns"] < 0.02 * sum(numbers) * FOR_MS * MS
 
 
+@pytest.mark.every_kernel
 def test_hogs_that_come_and_go_keep_the_best_places(boot: Boot, record_property: Record) -> None:
     """Twelve that sleep half of the time: now there are fewer of them than fast cores, now more.
 

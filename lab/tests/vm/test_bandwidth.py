@@ -98,6 +98,7 @@ def error(period: int) -> float:
 
 
 @WAYS
+@pytest.mark.every_kernel
 def test_groups_use_their_quotas(boot: Boot, sched: str, tmp_path: Path, record_property: Record) -> None:
     """P7: all quotas at once on CPUs enough for all, one of a group within another's; then one is lifted."""
     quotas = {f"q{percent}p{period}": (percent / 100, period) for percent, period in QUOTAS}
@@ -219,6 +220,7 @@ ADJUSTED_MS = 2500
 
 
 @WAYS
+@pytest.mark.every_kernel
 def test_a_new_limit_holds_at_once(boot: Boot, sched: str, tmp_path: Path, record_property: Record) -> None:
     """A throttled group is given nearly all CPUs, anew before each period is over, as an autoscaler may do."""
     group, cpus = "scaled", 4
@@ -253,6 +255,7 @@ BURST_MS, IDLE_MS = 25, 487
 """of each turn, which begins 12 ms later in a period than the one before: two of the bursts at most see a new period"""
 
 
+@pytest.mark.every_kernel
 def test_a_burst_is_saved_up(boot: Boot, tmp_path: Path, record_property: Record) -> None:
     """Of two groups that have been idle and use the same quotas, one has saved up 10 ms more."""
     groups = ("plain", "saver")

@@ -146,6 +146,7 @@ def test_sessions_are_no_groups(boot: Boot, tmp_path: Path, record_property: Rec
 FAMILIES = ["", "--runq global", "--cgroup off", "--partial", "--idle builtin", "--cpu-max watch"]
 
 
+@pytest.mark.every_kernel
 def test_the_kernel_warns_of_nothing(boot: Boot) -> None:
     """Neither as it loads the scheduler nor as groups come: its log from the agent's start on."""
     steps = [Step(name="weight", action=CgroupSet(cgroup="first", file="cpu.weight", value="200"))]

@@ -89,6 +89,7 @@ def test_a_light_group_never_keeps_a_cpu_while_a_heavy_one_waits(
     judge(results, contests, record_property, LIGHT_ERROR, LIGHT_ERROR * LIGHT.windows)
 
 
+@pytest.mark.every_kernel
 def test_groups_get_their_shares(boot: Boot, tmp_path: Path, record_property: Record) -> None:
     machine = slow(tmp_path, "cores = 4")
     results = boot([step for contest in SMALL for step in contest.steps()], machine=machine, sched=HEDDLE)
@@ -114,6 +115,7 @@ def test_a_group_that_two_cpus_cannot_divide_evenly(boot: Boot, tmp_path: Path, 
 CONFINED = Contest("confined", [Hogs("a", 8, cpus="1-2"), Hogs("b", 8)], HALF, cpus="0-3")
 
 
+@pytest.mark.every_kernel
 @pytest.mark.parametrize("before", [None, DEEP], ids=["alone", "after-deep"])
 def test_a_confined_group_gets_its_share(
     boot: Boot, tmp_path: Path, record_property: Record, before: Contest | None
@@ -215,6 +217,7 @@ tick each; of two CPUs' time.
 """
 
 
+@pytest.mark.every_kernel
 def test_a_change_of_a_group_is_seen_at_once(boot: Boot, tmp_path: Path, record_property: Record) -> None:
     """By then one side is far ahead by the weights of before."""
     steps = [step for contest in SWITCHED for step in contest.steps()]
@@ -243,6 +246,7 @@ CHURN_BATCHES = 50 if STRESS else 5
 """of 200 groups"""
 
 
+@pytest.mark.every_kernel
 @pytest.mark.stress
 def test_groups_come_and_go(boot: Boot, tmp_path: Path, record_property: Record) -> None:
     """Groups are made, entered, left and removed beside a contest; slots are used again and again."""

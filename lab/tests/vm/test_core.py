@@ -72,6 +72,7 @@ def verified(results: Results) -> dict[str, int]:
     return {name: int(insns) for name, insns in re.findall(r"verifier: heddle_(\w+): (\d+) instructions", said)}
 
 
+@pytest.mark.every_kernel
 def test_loads_far_below_the_limits_of_the_verifier(boot: Boot, record_property: Record) -> None:
     """What the verifier went through is recorded: pytest prints it in its summary."""
     results = boot([Step(name="stop", action=SchedulerStop())], sched=f"verbose={HEDDLE} -v").check()
@@ -94,6 +95,7 @@ def test_three_hogs_get_two_thirds_of_two_cpus_each(boot: Boot) -> None:
         assert got == pytest.approx(2000 * MS * 2 / 3, rel=0.03)
 
 
+@pytest.mark.every_kernel
 def test_pinned_tasks_never_run_elsewhere(boot: Boot) -> None:
     """A hog and a sleeper pinned to each CPU, beside a load that is free to move."""
     hog = "echo -n pin{cpu}h > /proc/self/comm; while :; do :; done"
@@ -130,6 +132,7 @@ def test_a_waker_of_a_hundred_keeps_none_for_itself(boot: Boot) -> None:
     assert results.step("heddle").elapsed_ns < 1.25 * results.step("eevdf").elapsed_ns
 
 
+@pytest.mark.every_kernel
 def test_sleepers_do_not_wait_for_hogs(boot: Boot, record_property: Record) -> None:
     """Three hogs for two CPUs, whatever the CPUs owe each other: the p99 of wakeups shows no wait for a hog."""
     load = workload.load("cyclictest")
@@ -150,6 +153,7 @@ def hotplug_storm(times: int) -> Step:
     return Step(name="storm", argv=["bash", "-c", storm])
 
 
+@pytest.mark.every_kernel
 def test_cpus_come_and_go_under_load(boot: Boot) -> None:
     online = "/sys/devices/system/cpu/cpu{}/online"
     results = boot(
@@ -213,6 +217,7 @@ STALL = SchedulerCommand(name="impatient", argv=["env", "SCX_TIMEOUT_MS=100", PR
 """its watchdog calls a task stalled that waits for 0.1 s, as the last of 80 hogs on one CPU does"""
 
 
+@pytest.mark.every_kernel
 @pytest.mark.parametrize("end", ["SIGTERM", "SIGKILL", "scheduler error"])
 def test_the_kernel_takes_over_with_all_tasks_alive(boot: Boot, end: str) -> None:
     hogs = spin("hogs", "--threads", "6", for_ms=400, background=True)

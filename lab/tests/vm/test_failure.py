@@ -48,6 +48,7 @@ def assert_scheduling(results: Results) -> None:
     assert not results.of("error")
 
 
+@pytest.mark.every_kernel
 def test_all_cpus_but_one_go_and_come_back(boot: Boot) -> None:
     """As for suspend (suspend_disable_secondary_cpus() in kernel/cpu.c), twice, under load.
 
@@ -346,6 +347,7 @@ def test_restarts_lose_no_task_and_no_memory(boot: Boot, machine: str) -> None:
 IMPATIENT = SchedulerCommand(name="impatient", argv=["env", "SCX_TIMEOUT_MS=500", PROGRAM])
 
 
+@pytest.mark.every_kernel
 def test_real_time_hogs_on_every_cpu(boot: Boot, machine: str) -> None:
     """They run before all others: a kernel that keeps some time for sched_ext's tasks goes on, another one takes over.
 

@@ -80,6 +80,7 @@ def lock_total(got: Counter[str], what: str = "") -> int:
     return sum(got[f"lock_{site}{what}"] for site in sites)
 
 
+@pytest.mark.every_kernel
 @pytest.mark.parametrize("locking", LOCKINGS)
 def test_loads_far_below_the_limits_of_the_verifier(boot: Boot, locking: str, record_property: Record) -> None:
     sched = f"{GLOBAL} --locking {locking} --schedstat -v"
@@ -89,6 +90,7 @@ def test_loads_far_below_the_limits_of_the_verifier(boot: Boot, locking: str, re
     assert 0 < max(costs.values()) < VERIFIER_LIMIT / 10
 
 
+@pytest.mark.every_kernel
 def test_tasks_get_what_their_deadlines_say(boot: Boot, one_cpu: str) -> None:
     nice = [0, 3, 8]
     hogs = spin("hogs", "--threads", "3", "--nice", "0,3,8", for_ms=2000)

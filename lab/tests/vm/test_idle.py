@@ -102,6 +102,7 @@ def test_a_large_program_is_spread_over_the_nodes_and_a_small_one_stays(boot: Bo
     assert sum(0.05 <= on_first[name] <= 0.95 for name in pairs) <= 1, on_first
 
 
+@pytest.mark.every_kernel
 def test_the_woken_cpu_queues_its_wakee_when_told_to(boot: Boot) -> None:
     """Two tasks on two CPUs wake each other, each on an idle CPU. The kernel says where a wakeup ends."""
     queued = SchedulerCommand(name="queued", argv=[PROGRAM, "--queued-wakeup"])
@@ -208,6 +209,7 @@ def test_where_cpus_differ_pairs_stay_together_unless_most_cores_idle(boot: Boot
     assert many > 1.05 * off, (many, off)
 
 
+@pytest.mark.every_kernel
 def test_when_all_is_quiet_the_mask_is_the_set_of_idle_cpus(boot: Boot) -> None:
     """After a load with wakeups, preemption and CPUs that come and go, every idle CPU can be claimed, no other."""
     online = "echo {} > /sys/devices/system/cpu/cpu5/online"
@@ -223,6 +225,7 @@ def test_when_all_is_quiet_the_mask_is_the_set_of_idle_cpus(boot: Boot) -> None:
     assert sum(idle for idle, _ in cpus) >= CPUS - 2
 
 
+@pytest.mark.every_kernel
 def test_a_cpu_unknown_so_far_makes_the_scheduler_start_anew(boot: Boot) -> None:
     online = "/sys/devices/system/cpu/cpu3/online"
     steps = [

@@ -2,6 +2,8 @@
 
 import shlex
 
+import pytest
+
 from heddle_lab.job import Read, SchedulerCommand, SchedulerStart, SchedulerStop, Step
 from tests.conftest import Boot
 from tests.packaging import build, unit
@@ -21,6 +23,7 @@ def as_service() -> list[str]:
     return ["setpriv", "--no-new-privs", f"--bounding-set=-all,{bounding}", *command]
 
 
+@pytest.mark.every_kernel
 def test_the_installed_package_schedules_as_its_unit_starts_it(boot: Boot) -> None:
     service = SchedulerCommand(name="service", argv=as_service())
     steps = [

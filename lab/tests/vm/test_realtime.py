@@ -11,7 +11,7 @@ from tests.vm.beside import HOUR_NS, MS, TICK_NS, Part, ends, killed, load, paus
 from tests.vm.counting import STRESS
 from tests.vm.machines import slow
 
-pytestmark = pytest.mark.vm
+pytestmark = [pytest.mark.vm, pytest.mark.every_kernel]
 
 PERIOD_NS = 100 * MS
 """of cpu.max, the kernel's default"""

@@ -11,7 +11,7 @@ from heddle_lab.recording import Load
 from tests.conftest import Boot, Record
 from tests.vm.machines import plain
 
-pytestmark = pytest.mark.vm
+pytestmark = [pytest.mark.vm, pytest.mark.every_kernel]
 
 MACHINE = "smp-4"
 # Its message thread and its workers have one name, so the model takes them for tasks that behave alike.

@@ -6,7 +6,7 @@ from heddle_lab.job import Step
 from tests.conftest import Boot
 from tests.vm.test_core import HEDDLE, MS, cpu_ns, sleep, spin, wait
 
-pytestmark = pytest.mark.vm
+pytestmark = [pytest.mark.vm, pytest.mark.every_kernel]
 
 RT_MS = 200
 LOAD_MS = 4 * RT_MS + 400

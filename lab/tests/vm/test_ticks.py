@@ -10,7 +10,7 @@ from tests.conftest import Boot, Record
 from tests.vm.counting import MS, counted, counters
 from tests.vm.shares import HEDDLE
 
-pytestmark = pytest.mark.vm
+pytestmark = [pytest.mark.vm, pytest.mark.every_kernel]
 
 CPUS, TICK_MS = 4, 4
 LOAD = "heddle-load"

@@ -10,7 +10,7 @@ from heddle_lab.resultfile import CellResult
 from heddle_lab.results import Results
 from tests.vm.cells import cell_of
 
-pytestmark = pytest.mark.vm
+pytestmark = [pytest.mark.vm, pytest.mark.every_kernel]
 
 
 def measured(kernel: str, argv: list[str], sched: str = "eevdf") -> tuple[CellResult, Results, Results]:

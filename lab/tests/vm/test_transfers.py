@@ -10,7 +10,7 @@ from heddle_lab.cli import cli
 from heddle_lab.transfers import Line
 from tests.vm.cells import cell_of
 
-pytestmark = pytest.mark.vm
+pytestmark = [pytest.mark.vm, pytest.mark.every_kernel]
 
 PAIRS = ["pingpong", "--pairs", "4", "--count", "2000"]
 ONE_QUEUE = "one=scx_heddle --runq global --locking grq"

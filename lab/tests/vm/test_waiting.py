@@ -11,7 +11,7 @@ from tests.conftest import Boot, Record
 from tests.vm.beside import MS, TICK_NS, killed, load, pause, under_heddle
 from tests.vm.machines import slow
 
-pytestmark = pytest.mark.vm
+pytestmark = [pytest.mark.vm, pytest.mark.every_kernel]
 
 INSNS_PER_US = 250
 """of the slow machine"""

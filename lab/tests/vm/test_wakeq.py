@@ -104,6 +104,7 @@ def test_wakees_are_offered_to_those_only_that_may_take_them(boot: Boot) -> None
     assert_accounted_for(got, queues=1)
 
 
+@pytest.mark.every_kernel
 @pytest.mark.stress
 def test_no_wakeup_is_lost_and_no_reference_outlives_its_task(boot: Boot) -> None:
     """Many more tasks than CPUs wake each other, while CPUs whose tasks are referred to come and go."""
