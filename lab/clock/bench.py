@@ -35,6 +35,11 @@ LARGE = "xeon-4s-192"
 """the machine whose CPUs all compute, by one instruction and by loops"""
 HOGS_MS = 1000
 """of virtual time"""
+BOUND = {
+    "the kernel": ["hackbench", "-g", "1", "-f", "10", "-l", "1000", "-s", "100"],
+    "computing, by loops": ["heddle-load", "spin", "--threads", "16", "--for-ms", "500"],
+}
+"""loads that spend their time in the kernel, and in user code, on the 16 CPUs of MODELLED"""
 SUITE = "suite"
 """the published experiment whose cells are added up"""
 SPIN_INSNS = 3_000_000_000
@@ -77,6 +82,14 @@ others are of `{point}` of the experiment {name}.
 |---------|-----:|----------------------:|----------------:|-------------:|----------------:|
 """
 
+COSTS_HEAD = """
+What the costs of the hardware take of the host on {name}, each line the median of {pairs} pairs of the same work, one
+run after the other, less what a cell without any step takes:
+
+| load | host CPU without costs | with | share | least | largest |
+|------|-----------------------:|-----:|------:|------:|--------:|
+"""
+
 HOGS_HEAD = """
 `heddle-load spin` on all CPUs of {name} for {for_ms} ms of virtual time, less what a cell without any step takes:
 
@@ -108,7 +121,7 @@ def main() -> None:
         clock = Clock(quantum_ns=quantum_ns)
         boot = guests.linux("idle,1", topology, clock)
         text += f"| {quantum_ns / 1000:g} µs | {_rate(topology, clock, boot) / 1e6:.0f} |\n"
-    REPORT.write_text(text + _model() + _machines() + _hogs() + _suite(), encoding="utf-8")
+    REPORT.write_text(text + _model() + _costs() + _machines() + _hogs() + _suite(), encoding="utf-8")
 
 
 def _model() -> str:
@@ -154,6 +167,27 @@ def _machines() -> str:
         walls = [_guest(guest, cold=cold)[1] for guest in (nothing, cell.guest()) for cold in (True, False)]
         rows.append(f"| {box.name} | {box.cpus} | {' | '.join(f'{wall_s:.1f} s' for wall_s in walls)} |\n")
     return MACHINES_HEAD.format(point=cell.point, name=SMOKE, kernel=DEFAULT_KERNEL) + "".join(rows)
+
+
+def _costs() -> str:
+    """Return the table of what the costs of the hardware take of the host."""
+    guest = _without_steps(_cell(MODELLED).guest()).model_copy(update={"compute": False})
+    bare = guest.model_copy(update={"machine": guest.machine.model_copy(update={"costs": machines.Costs()})})
+    text = COSTS_HEAD.format(name=MODELLED, pairs=PAIRS)
+    for one in (bare, guest):
+        _guest(one)  # makes the snapshots
+    for load, argv in BOUND.items():
+        pairs = sorted(((_work(bare, argv), _work(guest, argv)) for _ in range(PAIRS)), key=_share)
+        without, with_ = pairs[PAIRS // 2]
+        shares = " | ".join(f"{_share(pairs[place]):.2f}" for place in (PAIRS // 2, 0, -1))
+        text += f"| {load} | {without:.1f} s | {with_:.1f} s | {shares} |\n"
+    return text
+
+
+def _work(empty: vm.Guest, argv: list[str]) -> float:
+    """Return the host CPU seconds of one command in a guest, without those of the guest's start and end."""
+    job = empty.job.model_copy(update={"steps": [Step(name="work", argv=argv)]})
+    return _guest(empty.model_copy(update={"job": job}))[0] - _guest(empty)[0]
 
 
 def _hogs() -> str:

@@ -492,7 +492,7 @@ def validate(jobs: int | None, out: Path) -> int:
     files.make_folder(out.parent)
     checks = validation.load()
     planned = validation.cells(checks)
-    varied = [(name, kind, invariance.plan(experiment.load(name), kind)) for name, kind in checks.variations]
+    varied = checks.variations
     boots = [cell for seeds in planned.values() for sides in seeds for cell in sides]
     boots += [cell for *_, twins in varied for one in twins for cell in (one.cell, one.varied)]
     with Reporter(len(boots)) as reporter:

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from heddle_lab import invariance, kernels, machine, paths, provenance, scheduler, tomlfile, units
+from heddle_lab import experiment, invariance, kernels, machine, paths, provenance, scheduler, tomlfile, units
 from heddle_lab.cell import Cell
 from heddle_lab.errors import HeddleError
 from heddle_lab.results import Results
@@ -91,13 +91,23 @@ class Checks(Model):
     """the experiment whose rows are compared with those at longer windows"""
     quanta: str
     """likewise, at a finer quantum"""
+    pairs: Annotated[int, Field(ge=1)]
+    """seeds 1..N of both: of ratios that are compared with one another, not judged, few say enough"""
     defaults: Defaults
     checks: list[Check]
 
     @property
-    def variations(self) -> list[tuple[str, invariance.Kind]]:
-        """Names of experiments, and how each is varied."""
-        return [(self.windows, "window"), (self.quanta, "quantum")]
+    def variations(self) -> list[tuple[str, invariance.Kind, list[invariance.Planned]]]:
+        """Names of experiments, how each is varied, and its cells.
+
+        Raises:
+            HeddleError: a name is unknown, or a workload does not say what its window is.
+        """
+        named: list[tuple[str, invariance.Kind]] = [(self.windows, "window"), (self.quanta, "quantum")]
+        return [
+            (name, kind, invariance.plan(experiment.load(name).model_copy(update={"seeds": self.pairs}), kind))
+            for name, kind in named
+        ]
 
 
 class Finding(Model):
