@@ -25,8 +25,10 @@ from heddle_lab import (
     experiment,
     fidelity,
     files,
+    hostfiles,
     html,
     identity,
+    image,
     invariance,
     kernels,
     machine,
@@ -114,6 +116,9 @@ class _Percent(click.ParamType[float]):
         return number
 
 
+_FILE_HELP = f"A file or folder of this host for the guest, as GUEST; default: {hostfiles.PROGRAMS}/NAME."
+
+
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
 def cli(debug: bool) -> None:
@@ -127,6 +132,8 @@ def cli(debug: bool) -> None:
 @click.option("--kernel", "kernel_names", multiple=True, metavar="K", help="Such as 7.3, or a path to a bzImage.")
 @click.option("--workload", "workloads", multiple=True, metavar="W")
 @click.option("--param", "params", multiple=True, metavar="KEY=VALUE", help="A workload's parameter.")
+@click.option("--file", "host_files", multiple=True, metavar="HOST[:GUEST]", help=_FILE_HELP)
+@click.option("--package", "packages", multiple=True, metavar="P", help="A Debian package for the guest.")
 @click.option("--seeds", type=click.IntRange(1, 1000), metavar="N", help="Paired seeds 1..N; the most with --detect.")
 @click.option(
     "--detect",
@@ -148,6 +155,8 @@ def run(
     kernel_names: tuple[str, ...],
     workloads: tuple[str, ...],
     params: tuple[str, ...],
+    host_files: tuple[str, ...],
+    packages: tuple[str, ...],
     seeds: int | None,
     trace: bool,
     robust: bool,
@@ -164,6 +173,8 @@ def run(
         seeds=seeds or (detect.MOST if how["detect"] else None),
         trace=trace,
         robust=robust,
+        files=list(host_files),
+        packages=list(packages),
     )
     wanted = overrides.apply(experiment.load(file) if file else None)
     cells = wanted.cells(overrides.origins(file) if file else experiment.NOWHERE)
@@ -600,9 +611,20 @@ def list_kernels() -> None:
 @click.option("--machine", "machine_name", default=experiment.DEFAULT_MACHINE, show_default=True, metavar="M")
 @click.option("--kernel", "kernel_name", default=experiment.DEFAULT_KERNEL, show_default=True, metavar="K")
 @click.option("--sched", default=scheduler.EEVDF, show_default=True, metavar="NAME[=COMMAND]")
-@click.option("--layer", "layers", multiple=True, metavar="L", help="An image layer beside the base.")
-def shell(machine_name: str, kernel_name: str, sched: str, layers: tuple[str, ...]) -> None:
+@click.option("--layer", "named", multiple=True, metavar="L", help="An image layer beside the base.")
+@click.option("--file", "host_files", multiple=True, metavar="HOST[:GUEST]", help=_FILE_HELP)
+@click.option("--package", "packages", multiple=True, metavar="P", help="A Debian package for the guest.")
+def shell(
+    machine_name: str,
+    kernel_name: str,
+    sched: str,
+    named: tuple[str, ...],
+    host_files: tuple[str, ...],
+    packages: tuple[str, ...],
+) -> None:
     """Boot a guest and open its console here; `exit` powers it off."""
+    layers = (*named, *image.of_packages(packages))
+    given = hostfiles.with_libraries(hostfiles.named(host_files), layers, "--file")
     started = scheduler.parse(sched)
     started.check(layers)
     started.check_options()
@@ -612,7 +634,8 @@ def shell(machine_name: str, kernel_name: str, sched: str, layers: tuple[str, ..
             kernel=kernels.find(kernel_name),
             job=Job(scheduler=started.command(), shell=True),
             layers=layers,
-            files=started.files(),
+            files=started.files(layers),
+            job_files=hostfiles.contents(given),
         )
     )
 

@@ -41,6 +41,7 @@ def of_cell(cell: Cell, flags: list[str], judged: dict[str, dict[str, Any]]) -> 
         judged: unit and direction of metrics beside the workload's own that are compared.
     """
     primary = cell.workload.primary(cell.params)
+    flags = [*flags, *_given(cell)]
     return {
         "cell": cell.key(),
         "traced_cell": cell.twin().key() if "--trace" in flags else None,
@@ -68,6 +69,13 @@ def of_cell(cell: Cell, flags: list[str], judged: dict[str, dict[str, Any]]) -> 
         }
         | judged,
     }
+
+
+def _given(cell: Cell) -> list[str]:
+    """Return what of the command line gives a guest packages and files."""
+    load = cell.workload
+    options = [*(("--package", name) for name in load.packages), *(("--file", text) for text in load.files)]
+    return [word for option in options for word in option]
 
 
 def command(

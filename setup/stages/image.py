@@ -40,6 +40,8 @@ FILES = {
     "etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\n",
     "etc/ld.so.conf": "",
 }
+# Depended on for the sake of maintainer scripts, which are not run.
+SCRIPTS_ONLY = ("adduser", "debconf", "init-system-helpers", "ucf")
 FOLDERS = ("dev", "proc", "root", "run", "sys", "tmp", "var/tmp")
 
 
@@ -69,6 +71,13 @@ def run(context: Context) -> None:
             (work / "manifest.json").write_text(text)
             (work / EXTRA).write_bytes(extra)
     cache.point(context.paths.image / "current", image)
+
+
+def of_packages(context: Context, names: Sequence[str]) -> Path:
+    """The layer of packages NAMES with all they depend on, built unless that has been done."""
+    base = layers.load(context.paths.root / IMAGE)[0]
+    layer = Layer("packages", tuple(sorted(set(names))), SCRIPTS_ONLY, (), ())
+    return _archive(context, base, layer, _packages(context, base, layer), [])
 
 
 def _packages(context: Context, base: Layer, layer: Layer) -> list[tuple[Item, Path]]:
