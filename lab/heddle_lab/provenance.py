@@ -33,7 +33,7 @@ def versions() -> dict[str, str | None]:
 
 
 def of_cell(cell: Cell, flags: list[str], judged: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """Return a cell's provenance: key, inputs with hashes, versions, units, sources, the command that repeats it.
+    """Return a cell's provenance: key, inputs with hashes, versions, units, sources, the flags that repeat it.
 
     Args:
         cell: the cell.
@@ -48,15 +48,6 @@ def of_cell(cell: Cell, flags: list[str], judged: dict[str, dict[str, Any]]) -> 
         "measured_step": cell.measured_step,
         "inputs": cell.inputs(),
         "versions": versions(),
-        "command": command(
-            cell.machine.name,
-            cell.kernel.name,
-            cell.workload.name,
-            cell.params,
-            [cell.scheduler.option],
-            cell.seed,
-            flags,
-        ),
         "flags": flags,
         "sched_option": cell.scheduler.option,
         "kernel_release": cell.kernel.release,

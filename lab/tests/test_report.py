@@ -251,12 +251,20 @@ def test_page_of_a_single_scheduler() -> None:
 def test_file_reads_back(tmp_path: Path) -> None:
     resultfile.write(tmp_path / "new" / "folder", cells())
     assert resultfile.read(tmp_path / "new" / "folder") == cells()
-    assert json.loads((tmp_path / "new/folder/results.json").read_text())[0]["metrics"]["elapsed_ns"] == 765000
+    assert json.loads((tmp_path / "new/folder/results.json").read_text())["cells"][0]["metrics"]["elapsed_ns"] == 765000
 
 
 @pytest.mark.parametrize(
     ("content", "complaint"),
-    [("[{}]", "0.machine: Field required"), ("nonsense", "Invalid JSON"), (None, "No such file")],
+    [
+        ("[{}]", "results of an older version: run its command again, which measures only what the cache lacks"),
+        ('{"format": 3}', "format: Input should be 2"),
+        ('{"format": 2, "shared": [], "cells": [{"provenance": {"rest": {}}}]}', "machine: Field required"),
+        ('{"format": 2, "shared": [], "cells": [{"provenance": {"$": 0}}]}', "damaged, or not a file that"),
+        ('{"format": 2, "shared": [], "cells": [{}]}', "damaged, or not a file that `heddle run` wrote: 'provenance'"),
+        ("nonsense", "damaged, or not a file that `heddle run` wrote: Expecting value"),
+        (None, "No such file"),
+    ],
 )
 def test_wrong_file(tmp_path: Path, content: str | None, complaint: str) -> None:
     if content is not None:
