@@ -1,6 +1,6 @@
 # Heddle. `make setup` provides everything the other targets need; they run it themselves.
 
-.PHONY: setup demo readme test stress look bench rates validate deb man site lint audit fmt clean python
+.PHONY: setup demo readme pages test stress look bench rates validate deb man site lint audit fmt clean python
 .NOTPARALLEL:
 
 PYTHON ?= python3
@@ -29,6 +29,11 @@ demo: setup
 # The README shows what the demo printed.
 readme: demo
 	bin/heddle report out/demo --into README.md
+	$(MAKE) pages
+
+# Pages say which of their tables are of another version of the scheduler or the laboratory.
+pages: setup
+	bin/heddle pages
 
 test: setup lint
 	$(IN) cargo test --workspace --locked
@@ -87,6 +92,7 @@ lint: setup
 	$(IN) ruff format --check $(PY_DIRS)
 	$(IN) python3 -m mypy --strict --config-file lab/pyproject.toml -p setup
 	cd lab && PYTHONPATH=.. $(IN) python3 -m mypy --strict
+	bin/heddle pages --check
 	@if timeout 20 git ls-remote --quiet $(ADVISORIES) HEAD >/dev/null 2>&1; then $(MAKE) audit; \
 	  else echo "lint: dependencies not compared with advisories: $(ADVISORIES) cannot be reached"; fi
 

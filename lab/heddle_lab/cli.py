@@ -34,6 +34,7 @@ from heddle_lab import (
     machine,
     manual,
     markdown,
+    pages,
     paths,
     profile,
     recording,
@@ -331,6 +332,8 @@ def report(folder: Path, into: Path | None, means: bool, baseline: str | None, *
         else:
             published = None if folder.resolve().is_relative_to(paths.OUT) else where
             text = markdown.render(comparison.schedulers(cells, about.looks), about, published)
+            if published is None:
+                text = f"{pages.mark(pages.of_cells(cells))}\n{text}"
         markdown.insert(into, name, text)
     if not baseline:
         _publish(folder, cells, about)
@@ -638,6 +641,17 @@ def shell(
             job_files=hostfiles.contents(given),
         )
     )
+
+
+@cli.command(name="pages")
+@click.option("--check", is_flag=True, help="Write nothing; exit status 1 if a page is not as it should be.")
+def note_versions(check: bool) -> int:
+    """Say in each page which of its tables were measured by another version of the scheduler or the laboratory."""
+    wrong = [page for page in pages.all_pages() if (pages.is_wrong(page) if check else pages.update(page))]
+    for page in wrong:
+        where = os.path.relpath(page)
+        click.echo(f"{where}: its note on tables of other versions is wrong: run `make pages`" if check else where)
+    return 1 if check and wrong else 0
 
 
 @cli.command(name="doctor")

@@ -7,7 +7,7 @@ from functools import lru_cache
 from importlib import metadata
 from typing import Any
 
-from heddle_lab import paths
+from heddle_lab import paths, sources
 from heddle_lab.cell import Cell
 
 
@@ -48,6 +48,7 @@ def of_cell(cell: Cell, flags: list[str], judged: dict[str, dict[str, Any]]) -> 
         "measured_step": cell.measured_step,
         "inputs": cell.inputs(),
         "versions": versions(),
+        "sources": sources.of_cell(cell),
         "flags": flags,
         "sched_option": cell.scheduler.option,
         "kernel_release": cell.kernel.release,

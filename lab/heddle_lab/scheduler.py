@@ -73,6 +73,10 @@ class Scheduler(Model):
         hostfiles.check_program(self.program, layers, f"scheduler '{self.name}'")
         self._libraries(layers)
 
+    def is_own(self) -> bool:
+        """Tell whether this is the repository's scheduler, with whatever options."""
+        return self.program is not None and self.program == _own().resolve()
+
     def check_options(self) -> None:
         """Make sure that this repository's scheduler takes its options: it says so here, without loading anything.
 
@@ -81,7 +85,7 @@ class Scheduler(Model):
         Raises:
             HeddleError: it refuses them; says which, and what is like it.
         """
-        if self.program is None or self.program != _own().resolve():
+        if self.program is None or not self.is_own():
             return
         done = subprocess.run(
             [self.program, "--help-stats", *self.argv[1:]], capture_output=True, text=True, check=False

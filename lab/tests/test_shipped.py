@@ -104,11 +104,3 @@ def test_published_table_and_page_are_what_report_makes_of_the_results(table: Pa
     rows = comparison.schedulers(cells, about.looks)
     assert table.read_text() == markdown.render(rows, about)
     assert (folder / html.NAME).read_text() == html.render(about, cells, rows, html.pictures(folder, about, cells))
-
-
-@pytest.mark.parametrize("name", ["suite", "defaults"])
-def test_the_pages_name_the_commit_of_the_tables_that_defaults_rest_on(name: str) -> None:
-    folder = paths.REPOSITORY / "docs" / "results" / name
-    [commit] = {cell.provenance["versions"]["commit"] for cell in resultfile.read(folder)}
-    for page in ("index.md", "guide/defaults.md"):
-        assert f"`{commit[:7]}`" in (paths.REPOSITORY / "docs" / page).read_text()

@@ -40,9 +40,12 @@ FILES = {
     "etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\n",
     "etc/ld.so.conf": "",
 }
+FOLDERS = ("dev", "proc", "root", "run", "sys", "tmp", "var/tmp")
+
 # Depended on for the sake of maintainer scripts, which are not run.
 SCRIPTS_ONLY = ("adduser", "debconf", "init-system-helpers", "ucf")
-FOLDERS = ("dev", "proc", "root", "run", "sys", "tmp", "var/tmp")
+# What Debian's packages count on without naming it, as far as it is of use where no script is run.
+ESSENTIAL = ("diffutils", "findutils", "gzip", "hostname", "libc-bin", "ncurses-base", "tar")
 
 
 def run(context: Context) -> None:
@@ -76,7 +79,8 @@ def run(context: Context) -> None:
 def of_packages(context: Context, names: Sequence[str]) -> Path:
     """The layer of packages NAMES with all they depend on, built unless that has been done."""
     base = layers.load(context.paths.root / IMAGE)[0]
-    layer = Layer("packages", tuple(sorted(set(names))), SCRIPTS_ONLY, (), ())
+    roots = tuple(sorted({*names, *ESSENTIAL}))
+    layer = Layer("packages", roots, SCRIPTS_ONLY, (), ())
     return _archive(context, base, layer, _packages(context, base, layer), [])
 
 
