@@ -1,6 +1,6 @@
 # Heddle. `make setup` provides everything the other targets need; they run it themselves.
 
-.PHONY: setup demo readme pages test stress look bench rates validate deb man site lint audit fmt clean python
+.PHONY: setup demo readme pages test stress look bench rates validate deb container man site lint audit fmt clean python
 .NOTPARALLEL:
 
 PYTHON ?= python3
@@ -71,6 +71,13 @@ validate: setup
 # A Debian package of the scheduler, in out/.
 deb: setup
 	$(PYTHON) -m setup deb
+
+# An OCI image of the laboratory, `heddle`. BASE=... builds on another image of Debian 12 or 13.
+CONTAINER ?= $(notdir $(firstword $(foreach tool,podman docker buildah,$(shell command -v $(tool)))))
+BASE ?=
+container:
+	@[ -n "$(CONTAINER)" ] || { echo "container: install podman, docker or buildah" >&2; exit 1; }
+	$(CONTAINER) build $(if $(BASE),--build-arg BASE=$(BASE)) --tag heddle --file Containerfile .
 
 # Manual pages and shell completions, in out/man.
 man: setup

@@ -7,6 +7,7 @@ import os
 import re
 import shlex
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -66,6 +67,23 @@ from heddle_lab.store import Store
 
 def main() -> None:
     """Run the command line; every expected fault is one line on stderr and exit status 1 (`compare` has its own)."""
+    gate = next((word for word in sys.argv[1:] if not word.startswith("-")), "") == compare_runs.name
+    try:
+        _run(compare.NO_VERDICT if gate else 1)
+    except Exception:
+        if not gate:
+            raise
+        # Python's own status is that of a loss.
+        traceback.print_exc()
+        sys.exit(compare.NO_VERDICT)
+
+
+def _run(fault: int) -> None:
+    """Run the command line.
+
+    Args:
+        fault: exit status of an error that no caller expected, such as a full disk.
+    """
     try:
         status = cli.main(prog_name="heddle", standalone_mode=False)
     except click.Abort:
@@ -81,7 +99,7 @@ def main() -> None:
         # What no caller expected to fail: a full or unreadable disk, a reader that left.
         if "--debug" in sys.argv:
             raise
-        _die(": ".join(filter(None, [error.filename, error.strerror or str(error)])))
+        _die(": ".join(filter(None, [error.filename, error.strerror or str(error)])), fault)
     sys.exit(status if isinstance(status, int) else 0)
 
 
