@@ -114,7 +114,7 @@ def check_program(program: Path, layers: tuple[str, ...], what: str) -> None:
         if not image.has_program(interpreter, layers):
             raise HeddleError(f"{what}: {program} is a script for '{interpreter}', which the guest image lacks")
     elif not first.startswith(b"\x7fELF"):
-        raise HeddleError(f"{what}: {program} is no program: neither an ELF file, nor a script that begins with #!")
+        raise HeddleError(f"{what}: {program} is no program: it is not an ELF file, and no script that begins with #!")
 
 
 def _split(text: str) -> tuple[str, str, str]:

@@ -572,10 +572,17 @@ def test_a_table_in_a_pipe_has_no_blanks_at_the_ends_of_its_lines(two_runs: tupl
         (1003, "requests/s", "1.003 k requests/s"),
         (12.5, "/s", "12.5 /s"),
         (0.0123, "", "0.0123"),
+        (0.0000123, "", "0.0000123"),
+        (6.54e-18, "of CPU time", "6.54e-16 %"),
     ],
 )
 def test_quantities_read_well(value: float, unit: str, text: str) -> None:
     assert units.quantity(value, unit) == text
+
+
+def test_a_difference_that_rounds_to_nothing_has_no_sign() -> None:
+    shown = [units.difference(value, "of CPU time") for value in (-1e-9, 0.0, 1e-9, -0.0312)]
+    assert shown == ["±0.00 points"] * 3 + ["−3.12 points"]
 
 
 def test_one_thing_is_not_several() -> None:
