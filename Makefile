@@ -1,6 +1,6 @@
 # Heddle. `make setup` provides everything the other targets need; they run it themselves.
 
-.PHONY: setup demo readme test stress look bench rates validate deb man site lint audit fmt clean python
+.PHONY: setup demo readme pages test stress look bench rates validate deb container man site lint audit fmt clean python
 .NOTPARALLEL:
 
 PYTHON ?= python3
@@ -29,6 +29,11 @@ demo: setup
 # The README shows what the demo printed.
 readme: demo
 	bin/heddle report out/demo --into README.md
+	$(MAKE) pages
+
+# Pages say which of their tables are of another version of the scheduler or the laboratory.
+pages: setup
+	bin/heddle pages
 
 test: setup lint
 	$(IN) cargo test --workspace --locked
@@ -67,6 +72,13 @@ validate: setup
 deb: setup
 	$(PYTHON) -m setup deb
 
+# An OCI image of the laboratory, `heddle`. BASE=... builds on another image of Debian 12 or 13.
+CONTAINER ?= $(notdir $(firstword $(foreach tool,podman docker buildah,$(shell command -v $(tool)))))
+BASE ?=
+container:
+	@[ -n "$(CONTAINER)" ] || { echo "container: install podman, docker or buildah" >&2; exit 1; }
+	$(CONTAINER) build $(if $(BASE),--build-arg BASE=$(BASE)) --tag heddle --file Containerfile .
+
 # Manual pages and shell completions, in out/man.
 man: setup
 	mkdir -p out/man
@@ -87,6 +99,7 @@ lint: setup
 	$(IN) ruff format --check $(PY_DIRS)
 	$(IN) python3 -m mypy --strict --config-file lab/pyproject.toml -p setup
 	cd lab && PYTHONPATH=.. $(IN) python3 -m mypy --strict
+	bin/heddle pages --check
 	@if timeout 20 git ls-remote --quiet $(ADVISORIES) HEAD >/dev/null 2>&1; then $(MAKE) audit; \
 	  else echo "lint: dependencies not compared with advisories: $(ADVISORIES) cannot be reached"; fi
 

@@ -15,7 +15,7 @@ from .context import Context
 from .environment import environment
 from .paths import Paths
 from .report import Progress, SetupError
-from .stages import STAGES, kernels, qemu
+from .stages import STAGES, image, kernels, qemu
 
 
 def main() -> int:
@@ -48,6 +48,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="python3 -m setup",
         description="Provide all that Heddle needs, in ${HEDDLE_CACHE:-~/.cache/heddle}.",
         epilog="Other words: `kernel VERSION` fetches one more kernel, or builds it (6.12), "
+        "`layer PACKAGE...` builds an image layer of Debian packages, "
         "`exec COMMAND...` runs a command with the unpacked compilers and the Python environment "
         "in PATH, `versions` prints what the pins resolved to.",
     )
@@ -85,6 +86,11 @@ def _set_up(arguments: argparse.Namespace, words: list[str], paths: Paths) -> No
             raise SetupError("kernel takes one version, as in `kernel 7.2` or `kernel 6.18.15`")
         with context("kernels").alone():
             print(kernels.fetch(context("kernels"), words[1]))
+    elif words[:1] == ["layer"]:
+        if len(words) == 1:
+            raise SetupError("layer takes Debian packages, as in `layer redis-server`")
+        with context("image").alone():
+            print(image.of_packages(context("image"), words[1:]))
     elif arguments.source:
         if words != ["qemu"]:
             raise SetupError("--source goes with the one word `qemu`")

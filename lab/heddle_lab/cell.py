@@ -3,7 +3,7 @@
 import hashlib
 from typing import Any
 
-from heddle_lab import hashing, image, paths, tracing, vm
+from heddle_lab import hashing, hostfiles, image, paths, tracing, vm
 from heddle_lab.job import Job, Sleep, Step
 from heddle_lab.kernels import Kernel
 from heddle_lab.machine import Machine
@@ -63,12 +63,14 @@ class Cell(Model):
 
     def guest(self) -> vm.Guest:
         """Return what to boot."""
+        layers = self.workload.userland()
         return vm.Guest(
             machine=self.machine,
             kernel=self.kernel,
             job=self.job(),
-            layers=tuple(self.workload.layers),
-            files=self.scheduler.files(),
+            layers=layers,
+            files=self.scheduler.files(layers),
+            job_files=hostfiles.contents(self.workload.host_files()),
         )
 
     def inputs(self) -> dict[str, Any]:
@@ -76,7 +78,8 @@ class Cell(Model):
 
         How the output becomes metrics is not part of it: that is done anew from the stored records.
         """
-        layers = image.layer_files(tuple(self.workload.layers))
+        layers = self.workload.userland()
+        files = hostfiles.fingerprint(self.workload.host_files())
         return {
             "machine": self.machine.fingerprint(),
             "cpu": vm.cpu(self.machine),
@@ -84,11 +87,11 @@ class Cell(Model):
             "kernel": hashing.of_file(self.kernel.bootable()),
             "kernel_config": hashing.of_file(self.kernel.config),
             "qemu": hashing.of_file(paths.qemu()),
-            "image": [hashing.of_file(file) for file in layers],
-            "scheduler": self.scheduler.fingerprint(),
+            "image": [hashing.of_file(file) for file in image.layer_files(layers)],
+            "scheduler": self.scheduler.fingerprint(layers),
             "job": self.job().model_dump(mode="json"),
             "begin_ns": vm.begin_ns(self.machine),
-        }
+        } | ({"files": files} if files else {})
 
     def key(self) -> str:
         """Return the cell's name in the store: the hash of its inputs."""

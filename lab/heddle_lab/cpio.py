@@ -53,15 +53,32 @@ def entries(path: Path) -> Iterator[Entry]:
         ValueError: the file is not a newc archive.
     """
     with path.open("rb") as file:
-        while header := _next_header(file):
-            mode, size, name_size = (int(header[6 + 8 * i : 14 + 8 * i], 16) for i in (1, 6, 11))
-            name = file.read(name_size)[:-1].decode()
-            file.seek(-(_HEADER + name_size) % 4, 1)
-            if name == _TRAILER:
-                continue
+        for name, mode, size in _members(file):
             link = mode & 0o170000 == _LINK
-            yield Entry("/" + name.removeprefix("./").lstrip("/"), mode, file.read(size) if link else b"")
-            file.seek((0 if link else size) + -size % 4, 1)
+            yield Entry(name, mode, file.read(size) if link else b"")
+
+
+def read(path: Path, name: str) -> bytes | None:
+    """Return the content of a member by its absolute path, or a link's target; none if there is no such member.
+
+    Raises:
+        ValueError: the file is not a newc archive.
+    """
+    with path.open("rb") as file:
+        return next((file.read(size) for member, _, size in _members(file) if member == name), None)
+
+
+def _members(file: BinaryIO) -> Iterator[tuple[str, int, int]]:
+    """Yield each member's name, mode and size in bytes, with the file at its content."""
+    while header := _next_header(file):
+        mode, size, name_size = (int(header[6 + 8 * i : 14 + 8 * i], 16) for i in (1, 6, 11))
+        name = file.read(name_size)[:-1].decode()
+        file.seek(-(_HEADER + name_size) % 4, 1)
+        if name == _TRAILER:
+            continue
+        content = file.tell()
+        yield "/" + name.removeprefix("./").lstrip("/"), mode, size
+        file.seek(content + size + -size % 4)
 
 
 def _next_header(file: BinaryIO) -> bytes:

@@ -7,7 +7,20 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from heddle_lab import identity, image, kernels, machine, paths, robust, scheduler, stats, tomlfile, workload
+from heddle_lab import (
+    hostfiles,
+    identity,
+    image,
+    kernels,
+    machine,
+    paths,
+    payload,
+    robust,
+    scheduler,
+    stats,
+    tomlfile,
+    workload,
+)
 from heddle_lab.cell import Cell
 from heddle_lab.errors import HeddleError
 from heddle_lab.tomlfile import Model
@@ -48,6 +61,10 @@ class Experiment(Model):
     """each cell once more with sched tracepoints recorded, for the measures that need them (`tracing`)"""
     robust: bool = False
     """each cell once more for every variation of the machine's model (`robust`)"""
+    packages: list[str] = []
+    """Debian packages for the guests of all workloads, beside those of each"""
+    files: list[str] = []
+    """likewise, files of the host: `HOST[:GUEST]`"""
 
     def cells(self, origins: Mapping[str, str] = NOWHERE) -> list[Cell]:
         """Return all cells but the traced twins; those that a first look needs most come first.
@@ -73,9 +90,10 @@ class Experiment(Model):
         with _blaming(origins.get("workloads")):
             points = self._points()
         for contestant, (load, _) in product(contestants, points):
-            contestant.check(tuple(load.layers))
+            contestant.check(load.userland())
         for load, params in points:
             _refuse_missing_programs(load, params, boxes[0])
+            payload.check(hostfiles.contents(load.host_files()))
         models = [("", box) for box in boxes]
         if self.robust:
             models += [model for box in boxes for model in robust.variants(box).items()]
@@ -98,7 +116,7 @@ class Experiment(Model):
     def _points(self) -> list[tuple[workload.Workload, dict[str, Value]]]:
         """Return each workload with each set of all its parameters, once."""
         asked = [point.name for point in self.workloads]
-        loads = [workload.load(name) for name in asked]
+        loads = [workload.load(name).with_more(self.packages, self.files) for name in asked]
         identity.once("workload", asked, loads)
         swept = zip(loads, self.workloads, strict=True)
         points = [(load, load.parameters(params)) for load, point in swept for params in point.sweep()]
@@ -124,7 +142,9 @@ def load(name: str) -> Experiment:
     Raises:
         HeddleError: it is unknown or its file is wrong.
     """
-    return tomlfile.load(tomlfile.find(name, paths.EXPERIMENTS, "experiment"), Experiment)
+    path = tomlfile.find(name, paths.EXPERIMENTS, "experiment")
+    found = tomlfile.load(path, Experiment)
+    return found.model_copy(update={"files": [hostfiles.located(text, path.parent) for text in found.files]})
 
 
 class Overrides(Model):
@@ -138,6 +158,8 @@ class Overrides(Model):
     seeds: int | None = None
     trace: bool = False
     robust: bool = False
+    packages: list[str] = []
+    files: list[str] = []
 
     def origins(self, file: str) -> dict[str, str]:
         """Return where the names were written that an experiment's file gives and the command line does not replace.
@@ -170,6 +192,8 @@ class Overrides(Model):
             "seeds": base.seeds if self.seeds is None else self.seeds,
             "trace": self.trace or base.trace,
             "robust": self.robust or base.robust,
+            "packages": [*base.packages, *self.packages],
+            "files": [*base.files, *self.files],
         }
         self._refuse_unused(points)
         return tomlfile.validate(base.model_dump() | changes, Experiment, "command line")
@@ -202,14 +226,19 @@ class Overrides(Model):
 
 
 def _refuse_missing_programs(load: workload.Workload, params: dict[str, Value], box: machine.Machine) -> None:
-    layers = tuple(load.layers)
+    layers, files = load.userland(), load.host_files()
     for step in load.job_steps(params, box, seed=1):
-        if step.argv and not image.has_program(step.argv[0], layers):
-            have = ", ".join((image.BASE, *layers))
+        if not step.argv or image.has_program(step.argv[0], layers):
+            continue
+        program = hostfiles.program(step.argv[0], files)
+        what = f"workload '{load.name}': step '{step.name}'"
+        if program is None:
+            have = ", ".join((image.BASE, *load.layers, *load.packages))
             raise HeddleError(
-                f"workload '{load.name}': step '{step.name}': argv: no program '{step.argv[0]}' in the guest image "
-                f"({have}); name its layer in `layers`, or its package in lab/guest/image.toml"
+                f"{what}: argv: no program '{step.argv[0]}' in the guest image ({have}); name its layer in `layers`, "
+                "its Debian package in `packages`, or the program in `files`"
             )
+        hostfiles.check_program(program, layers, what)
 
 
 def _refuse_no_primary(load: workload.Workload, params: dict[str, Value]) -> None:

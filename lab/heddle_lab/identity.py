@@ -108,6 +108,7 @@ def _contents(cell: CellResult) -> Iterator[tuple[str, str, Hashable, Any]]:
     if "job" in inputs:
         scope = (cell.machine, tuple(sorted(cell.params.items())), cell.seed)
         yield "workload", cell.workload, scope, inputs["job"]["steps"]
+        yield "workload", cell.workload, "files", inputs.get("files")
     for metric, about in cell.provenance["metrics"].items():
         if "sha256" in about:
             yield "workload", cell.workload, f"metric {metric}", about["sha256"]

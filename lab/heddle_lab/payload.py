@@ -39,14 +39,29 @@ def write(path: Path, start: bytes, job: bytes) -> None:
         job: archive of the second part.
 
     Raises:
+        OSError: the disk is full or not writable.
         HeddleError: a part is too large.
     """
+    for archive in (start, job):
+        _refuse_beyond_room(len(archive))
     with path.open("wb") as file:
         file.truncate(SIZE_BYTES)
         for number, archive in enumerate((start, job)):
-            if len(archive) + _PAGE > PART_BYTES:
-                raise HeddleError(f"the guest is given {len(archive) >> 20} MiB of files, but has room for 127 MiB")
             file.seek(number * PART_BYTES)
             file.write(len(archive).to_bytes(8, "little"))
             file.seek(number * PART_BYTES + _PAGE)
             file.write(archive)
+
+
+def check(files: Files) -> None:
+    """Make sure that a part has room for files.
+
+    Raises:
+        HeddleError: it has not; states the sizes.
+    """
+    _refuse_beyond_room(sum(len(content) for _, content in files.values()))
+
+
+def _refuse_beyond_room(size: int) -> None:
+    if size + _PAGE > PART_BYTES:
+        raise HeddleError(f"the guest is given {size >> 20} MiB of files, but has room for 127 MiB")

@@ -98,7 +98,8 @@ def measure(cell: Cell) -> Profile:
     """
     job = _job(cell)
     mark = (0o755, paths.profiler("mark").read_bytes())
-    guest = cell.guest().model_copy(update={"job": job, "files": {**cell.scheduler.files(), MARK: mark}})
+    plain = cell.guest()
+    guest = plain.model_copy(update={"job": job, "files": {**plain.files, MARK: mark}})
     with scratch.folder() as folder:
         counts = folder / "counts"
         results = vm.run(guest, _WALL_TIMEOUT_S, counts=counts).check()

@@ -7,7 +7,7 @@ from functools import lru_cache
 from importlib import metadata
 from typing import Any
 
-from heddle_lab import paths
+from heddle_lab import paths, sources
 from heddle_lab.cell import Cell
 
 
@@ -33,7 +33,7 @@ def versions() -> dict[str, str | None]:
 
 
 def of_cell(cell: Cell, flags: list[str], judged: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """Return a cell's provenance: key, inputs with hashes, versions, units, sources, the command that repeats it.
+    """Return a cell's provenance: key, inputs with hashes, versions, units, sources, the flags that repeat it.
 
     Args:
         cell: the cell.
@@ -41,21 +41,14 @@ def of_cell(cell: Cell, flags: list[str], judged: dict[str, dict[str, Any]]) -> 
         judged: unit and direction of metrics beside the workload's own that are compared.
     """
     primary = cell.workload.primary(cell.params)
+    flags = [*flags, *_given(cell)]
     return {
         "cell": cell.key(),
         "traced_cell": cell.twin().key() if "--trace" in flags else None,
         "measured_step": cell.measured_step,
         "inputs": cell.inputs(),
         "versions": versions(),
-        "command": command(
-            cell.machine.name,
-            cell.kernel.name,
-            cell.workload.name,
-            cell.params,
-            [cell.scheduler.option],
-            cell.seed,
-            flags,
-        ),
+        "sources": sources.of_cell(cell),
         "flags": flags,
         "sched_option": cell.scheduler.option,
         "kernel_release": cell.kernel.release,
@@ -68,6 +61,13 @@ def of_cell(cell: Cell, flags: list[str], judged: dict[str, dict[str, Any]]) -> 
         }
         | judged,
     }
+
+
+def _given(cell: Cell) -> list[str]:
+    """Return what of the command line gives a guest packages and files."""
+    load = cell.workload
+    options = [*(("--package", name) for name in load.packages), *(("--file", text) for text in load.files)]
+    return [word for option in options for word in option]
 
 
 def command(

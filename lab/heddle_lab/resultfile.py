@@ -1,12 +1,16 @@
-"""`results.json`: the list of cells that a run measured, and nothing else."""
+"""`results.json`: the list of cells that a run measured, and nothing else.
+
+What several cells say of their provenance is written once, in `shared` (`sharing`). The key and the job of a cell stand
+apart from the rest, which is the same for all seeds.
+"""
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
-from heddle_lab import files, provenance, tracing
+from heddle_lab import files, provenance, sharing, tracing
 from heddle_lab.cell import Cell
 from heddle_lab.errors import HeddleError
 from heddle_lab.measures import lines, switches
@@ -108,19 +112,56 @@ def from_cell(cell: Cell, results: Results, traced: Results | None = None) -> Ce
     )
 
 
-_FILE = TypeAdapter(list[CellResult])
+class _File(Model):
+    """The file as it is written."""
+
+    format: Literal[2]
+    shared: list[Any]
+    """parts of the cells' provenance that several have: `{"$": N}` stands for the N-th"""
+    cells: list[dict[str, Any]]
+
+
+_OWN = ("cell", "traced_cell")
+"""what in its provenance no two cells share"""
 
 
 def write(folder: Path, cells: list[CellResult]) -> Path:
     """Write the file into a folder, which is made; it is whole or absent. Return its path.
 
+    A cell, and a shared part, is a line.
+
     Raises:
         HeddleError: the disk is full or not writable.
     """
     path = folder / NAME
-    text = json.dumps(_FILE.dump_python(cells, mode="json"), indent=1, ensure_ascii=False)
-    files.write_text(path, text + "\n")
+    entries = [cell.model_dump(mode="json", exclude_defaults=True) for cell in cells]
+    packed, shared = sharing.pack([_apart(entry["provenance"]) for entry in entries])
+    lines = [entry | {"provenance": part} for entry, part in zip(entries, packed, strict=True)]
+    files.write_text(path, f'{{"format":2,"shared":{_array(shared)},"cells":{_array(lines)}}}\n')
     return path
+
+
+def _array(values: list[Any]) -> str:
+    inner = ",\n".join(json.dumps(value, separators=(",", ":"), ensure_ascii=False) for value in values)
+    return f"[\n{inner}\n]" if values else "[]"
+
+
+def _apart(provenance: dict[str, Any]) -> dict[str, Any]:
+    """Return a cell's provenance with what is the cell's own beside `rest`."""
+    own = {name: provenance[name] for name in _OWN if name in provenance}
+    rest = {name: value for name, value in provenance.items() if name not in _OWN}
+    if "job" in rest["inputs"]:
+        own["job"] = rest["inputs"]["job"]
+        rest["inputs"] = {name: value for name, value in rest["inputs"].items() if name != "job"}
+    return own | {"rest": rest}
+
+
+def _together(apart: dict[str, Any]) -> dict[str, Any]:
+    """Return what `_apart` was given."""
+    provenance = dict(apart["rest"])
+    if "job" in apart:
+        provenance["inputs"] = provenance["inputs"] | {"job": apart["job"]}
+    return {name: apart[name] for name in _OWN if name in apart} | provenance
 
 
 def read(folder: Path) -> list[CellResult]:
@@ -131,13 +172,25 @@ def read(folder: Path) -> list[CellResult]:
     """
     path = folder / NAME if folder.is_dir() else folder
     try:
-        return _FILE.validate_json(path.read_bytes())
+        content = json.loads(path.read_bytes())
+        if isinstance(content, list):
+            raise HeddleError(
+                f"{path}: results of an older version: run its command again, which measures only what the cache lacks"
+            )
+        file = _File.model_validate(content)
+        provenances = sharing.unpack([entry["provenance"] for entry in file.cells], file.shared)
+        return [
+            CellResult.model_validate(entry | {"provenance": _together(provenance)})
+            for entry, provenance in zip(file.cells, provenances, strict=True)
+        ]
     except OSError as error:
         raise HeddleError(f"{path}: {error.strerror}; give a folder that `heddle run` wrote") from error
     except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(str(part) for part in first["loc"])
         raise HeddleError(f"{path}: {key}: {first['msg']}" if key else f"{path}: {first['msg']}") from error
+    except (LookupError, TypeError, ValueError) as error:
+        raise HeddleError(f"{path}: damaged, or not a file that `heddle run` wrote: {error}") from error
 
 
 def about(folder: Path) -> About:

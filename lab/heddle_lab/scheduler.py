@@ -1,15 +1,11 @@
 """Schedulers as the lab knows them: a name, and a command to run in the guest or nothing."""
 
-import os
 import shlex
 import subprocess
 from pathlib import Path
+from typing import Any
 
-from elftools.common.exceptions import ELFError
-from elftools.elf.dynamic import DynamicSection
-from elftools.elf.elffile import ELFFile
-
-from heddle_lab import hashing, image, paths
+from heddle_lab import hashing, hostfiles, image, paths, payload
 from heddle_lab.errors import HeddleError
 from heddle_lab.job import SchedulerCommand
 from heddle_lab.tomlfile import Model
@@ -20,13 +16,8 @@ EEVDF = "eevdf"
 HEDDLE = "scx_heddle"
 """this repository's scheduler"""
 
-_GUEST_BIN = "/usr/local/bin"
-
 _USAGE = 2
 """exit status of scx_heddle for a wrong command line"""
-
-_LONGEST_FIRST_LINE = 256
-"""bytes of a script's first line that the kernel reads (BINPRM_BUF_SIZE)"""
 
 
 class Scheduler(Model):
@@ -44,19 +35,33 @@ class Scheduler(Model):
         """Return what the agent starts, none for the kernel's own scheduler."""
         return SchedulerCommand(name=self.name, argv=self.argv) if self.argv else None
 
-    def files(self) -> dict[str, tuple[int, bytes]]:
-        """Return the files to add to the guest: path -> (mode, content)."""
-        return {self.argv[0]: (0o755, self.program.read_bytes())} if self.program else {}
+    def files(self, layers: tuple[str, ...] = ()) -> payload.Files:
+        """Return the files to add to the guest: the program, and the libraries that a userland lacks.
 
-    def fingerprint(self) -> dict[str, object]:
-        """Return what of this scheduler can change a result: its arguments and its program's hash."""
-        return {"argv": self.argv, "sha256": hashing.of_file(self.program) if self.program else None}
+        Raises:
+            HeddleError: the program needs a library that neither the guest nor the host has.
+        """
+        libraries = hostfiles.contents(self._libraries(layers))
+        return libraries | ({self.argv[0]: (0o755, self.program.read_bytes())} if self.program else {})
+
+    def fingerprint(self, layers: tuple[str, ...]) -> dict[str, Any]:
+        """Return what of this scheduler can change a result: its arguments, the hashes of its program and libraries."""
+        program = {"argv": self.argv, "sha256": hashing.of_file(self.program) if self.program else None}
+        libraries = hostfiles.fingerprint(self._libraries(layers))
+        return program | ({"libraries": libraries} if libraries else {})
+
+    def _libraries(self, layers: tuple[str, ...]) -> hostfiles.HostFiles:
+        if self.program is None:
+            return {}
+        files = {self.argv[0]: self.program}
+        found = hostfiles.with_libraries(files, layers, f"scheduler '{self.name}'")
+        return {guest: host for guest, host in found.items() if guest not in files}
 
     def check(self, layers: tuple[str, ...]) -> None:
         """Make sure that the command can start in a userland.
 
         Raises:
-            HeddleError: names the program or the shared libraries that the image lacks.
+            HeddleError: names the program that the image lacks, or the libraries that it and this host lack.
         """
         if self.program is None:
             if self.argv and not image.has_program(self.argv[0], layers):
@@ -65,13 +70,12 @@ class Scheduler(Model):
                     f"give a path: --sched {self.name}=/path/to/{Path(self.argv[0]).name}"
                 )
             return
-        self._check_program(self.program, layers)
-        missing = [name for name in _needed_libraries(self.program) if not image.has_library(name, layers)]
-        if missing:
-            raise HeddleError(
-                f"scheduler '{self.name}': {self.program} needs {', '.join(missing)}, "
-                "which the guest image lacks; link it statically or add the library's package to lab/guest/image.toml"
-            )
+        hostfiles.check_program(self.program, layers, f"scheduler '{self.name}'")
+        self._libraries(layers)
+
+    def is_own(self) -> bool:
+        """Tell whether this is the repository's scheduler, with whatever options."""
+        return self.program is not None and self.program == _own().resolve()
 
     def check_options(self) -> None:
         """Make sure that this repository's scheduler takes its options: it says so here, without loading anything.
@@ -81,7 +85,7 @@ class Scheduler(Model):
         Raises:
             HeddleError: it refuses them; says which, and what is like it.
         """
-        if self.program is None or self.program != _own().resolve():
+        if self.program is None or not self.is_own():
             return
         done = subprocess.run(
             [self.program, "--help-stats", *self.argv[1:]], capture_output=True, text=True, check=False
@@ -90,20 +94,6 @@ class Scheduler(Model):
             lines = [line.strip() for line in done.stderr.splitlines()]
             said = [line.partition(": ")[2] for line in lines if line.startswith(("error: ", "tip: "))]
             raise HeddleError(f"scheduler '{self.name}': {'; '.join(said)}; `bin/{HEDDLE} --help` lists the options")
-
-    def _check_program(self, program: Path, layers: tuple[str, ...]) -> None:
-        """Make sure that the guest's kernel can execute a file: a program for x86-64, or a script."""
-        with program.open("rb") as file:
-            first = file.readline(_LONGEST_FIRST_LINE)
-        what = f"scheduler '{self.name}': {program}"
-        if not os.access(program, os.X_OK):
-            raise HeddleError(f"{what} is not executable; name the scheduler's program, or run chmod +x")
-        if first.startswith(b"#!"):
-            interpreter = (first[2:].split() or [b""])[0].decode(errors="replace")
-            if not image.has_program(interpreter, layers):
-                raise HeddleError(f"{what} is a script for '{interpreter}', which the guest image lacks")
-        elif not first.startswith(b"\x7fELF"):
-            raise HeddleError(f"{what} is no program: it is not an ELF file, and no script that begins with #!")
 
 
 def parse(text: str) -> Scheduler:
@@ -138,7 +128,7 @@ def parse(text: str) -> Scheduler:
         raise HeddleError(f"scheduler '{text}': write NAME=COMMAND")
     program = _host_program(argv[0], name)
     if program:
-        argv[0] = f"{_GUEST_BIN}/{program.name}"
+        argv[0] = f"{hostfiles.PROGRAMS}/{program.name}"
     return Scheduler(name=name, option=text, argv=argv, program=program.resolve() if program else None)
 
 
@@ -168,15 +158,3 @@ def _host_program(word: str, scheduler: str) -> Path | None:
     if not path.is_file():
         raise HeddleError(f"scheduler '{scheduler}': {word}: no such file")
     return path
-
-
-def _needed_libraries(program: Path) -> list[str]:
-    """Return the shared libraries that an ELF file names; empty for static files and for scripts."""
-    with program.open("rb") as file:
-        try:
-            dynamic = ELFFile(file).get_section_by_name(".dynamic")
-        except ELFError:
-            return []
-        if not isinstance(dynamic, DynamicSection):
-            return []
-        return [str(tag.needed) for tag in dynamic.iter_tags("DT_NEEDED")]  # type: ignore[attr-defined]  # set by type

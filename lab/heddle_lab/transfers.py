@@ -105,7 +105,8 @@ def guest_of(cell: Cell) -> vm.Guest:
     job = profile.around(cell, [keep, begin], [end], report)
     programs = {profile.MARK: paths.profiler("mark"), _MEMORY: paths.guest_program("heddle-memory")}
     files = {path: (0o755, program.read_bytes()) for path, program in programs.items()}
-    return cell.guest().model_copy(update={"job": job, "files": {**cell.scheduler.files(), **files}})
+    plain = cell.guest()
+    return plain.model_copy(update={"job": job, "files": {**plain.files, **files}})
 
 
 def read_section(file: Path, begin: int, end: int) -> Iterator[Fetch]:

@@ -6,6 +6,9 @@ _TIME = (("s", 1e9), ("ms", 1e6), ("µs", 1e3), ("ns", 1.0))
 SHARE = "of CPU time"
 """unit of a part of the CPU time"""
 
+_TINY = 1e-6
+"""below it, zeros would be all that is read"""
+
 _SI = (("G", 1e9), ("M", 1e6), ("k", 1e3), ("", 1.0))
 
 
@@ -27,9 +30,9 @@ def quantity(value: float, unit: str) -> str:
 
 
 def digits(value: float) -> str:
-    """Return a number with four significant digits, whole if it is."""
-    if value == 0 or not math.isfinite(value):
-        return f"{value:g}"
+    """Return a number with four significant digits, whole if it is; one near zero with its exponent."""
+    if abs(value) < _TINY or not math.isfinite(value):
+        return f"{value:.4g}"
     places = max(0, 3 - math.floor(math.log10(abs(value))))
     text = f"{value:.{places}f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
@@ -48,8 +51,10 @@ def part(fraction: float) -> str:
 
 def difference(value: float, unit: str) -> str:
     """Return a difference of two values with its sign; parts of a whole differ by percentage points."""
-    text = f"{value * 100:+.2f} points" if is_share(unit) else f"{'+' if value > 0 else ''}{quantity(value, unit)}"
-    return text.replace("-", "−")
+    if not is_share(unit):
+        return f"{'+' if value > 0 else ''}{quantity(value, unit)}".replace("-", "−")
+    text = f"{value * 100:+.2f}"
+    return f"{'±0.00' if text in ('+0.00', '-0.00') else text.replace('-', '−')} points"
 
 
 def counted(number: int, noun: str) -> str:

@@ -88,8 +88,10 @@ class Guest(Model):
     job: Job
     layers: tuple[str, ...] = ()
     """image layers beside the base"""
-    files: dict[str, tuple[int, bytes]] = Field(default={}, repr=False)
-    """more files for the guest: path -> (mode, content)"""
+    files: payload.Files = Field(default={}, repr=False)
+    """more files for the guest before its scheduler starts: path -> (mode, content)"""
+    job_files: payload.Files = Field(default={}, repr=False)
+    """likewise, before its job begins: no snapshot hangs on them"""
     boot_parameters: tuple[str, ...] = ()
     """of the kernel, beside those that every guest has; no cell has any"""
     compute: bool = True
@@ -158,8 +160,8 @@ def _folder(guest: Guest, scratch: Path | None) -> Iterator[Path]:
     """
     try:
         with tempfile.TemporaryDirectory(prefix="heddle-", dir=scratch) as name:
-            job = payload.pack({"/heddle/job.json": (0o644, guest.job.model_dump_json().encode())})
-            payload.write(Path(name) / _PAYLOAD, _start_part(guest), job)
+            job = {"/heddle/job.json": (0o644, guest.job.model_dump_json().encode()), **guest.job_files}
+            payload.write(Path(name) / _PAYLOAD, _start_part(guest), payload.pack(job))
             yield Path(name)
     except OSError as error:
         raise HeddleError(

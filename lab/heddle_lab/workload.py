@@ -15,7 +15,7 @@ import jinja2.meta
 from jinja2.sandbox import SandboxedEnvironment
 from pydantic import Field, model_validator
 
-from heddle_lab import hashing, paths, tomlfile
+from heddle_lab import hashing, hostfiles, image, paths, tomlfile
 from heddle_lab.errors import HeddleError
 from heddle_lab.job import Step
 from heddle_lab.machine import Machine
@@ -201,6 +201,10 @@ class Workload(Model):
     """where the program comes from"""
     layers: list[str] = []
     """image layers with the programs, beside the base"""
+    packages: list[str] = []
+    """Debian packages with the programs; what they need comes with them"""
+    files: list[str] = []
+    """files of the host, `HOST[:GUEST]` each: see `hostfiles.named`; paths are seen from this file's folder"""
     params: dict[str, Parameter] = {}
     steps: Annotated[list[dict[str, Any]], Field(min_length=1)]
     """job steps whose strings are templates over the parameters and `cpus`, `llcs`, `seed`, and `content(PATH)`,
@@ -248,6 +252,27 @@ class Workload(Model):
     def fingerprint(self) -> dict[str, Any]:
         """Return what of this workload can change a result: all but what it is called and where it is from."""
         return self.model_dump(exclude={"name", "summary", "source", "window"})
+
+    def with_more(self, packages: list[str], files: list[str]) -> "Workload":
+        """Return this workload with more packages and files for its guests."""
+        return self.model_copy(update={"packages": [*self.packages, *packages], "files": [*self.files, *files]})
+
+    def userland(self) -> tuple[str, ...]:
+        """Return the layers of the guest's image, beside the base.
+
+        Raises:
+            HeddleError: there is no such package, or it cannot be downloaded.
+        """
+        return (*self.layers, *image.of_packages(tuple(self.packages)))
+
+    def host_files(self) -> hostfiles.HostFiles:
+        """Return the files that the guest is given, with the libraries that they need.
+
+        Raises:
+            HeddleError: a file is missing, or a library that neither guest nor host has.
+        """
+        files = hostfiles.named(self.files)
+        return hostfiles.with_libraries(files, self.userland(), f"workload '{self.name}'") if files else {}
 
     def parameters(self, given: dict[str, Value]) -> dict[str, Value]:
         """Return the values of all parameters: the given ones over the defaults.
@@ -303,7 +328,9 @@ def load(name: str) -> Workload:
     Raises:
         HeddleError: it is unknown or its file is wrong.
     """
-    return tomlfile.load(tomlfile.find(name, paths.WORKLOADS, "workload"), Workload)
+    path = tomlfile.find(name, paths.WORKLOADS, "workload")
+    found = tomlfile.load(path, Workload)
+    return found.model_copy(update={"files": [hostfiles.located(text, path.parent) for text in found.files]})
 
 
 def parse_param(text: str) -> tuple[str, Value]:

@@ -113,7 +113,7 @@ class _Boot:
             kernel=kernels.find(self.kernel),
             job=job,
             layers=tuple(layers),
-            files={**started.files(), **files},
+            files={**started.files(tuple(layers)), **files},
             boot_parameters=tuple(boot_parameters),
             compute=compute,
         )
@@ -166,8 +166,9 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "kernels/index.json": json.dumps({"7.3": release}).encode(),
         "image/one/base.cpio": cpio.pack(
             {
-                **{f"/usr/bin/{program}": (0o755, b"x") for program in ("heddle-load", "hackbench")},
+                **{f"/usr/bin/{program}": (0o755, b"x") for program in ("heddle-load", "hackbench", "sh")},
                 "/usr/lib/x86_64-linux-gnu/libc.so.6": (0o644, b"x"),
+                "/usr/lib64/ld-linux-x86-64.so.2": (0o755, b"x"),
             }
         ),
         "image/one/stress.cpio": cpio.pack({"/usr/bin/stress-ng": (0o755, b"x")}),

@@ -264,7 +264,7 @@ def test_a_command_without_a_name_is_told_to_take_one(text: str, proposal: str) 
 @pytest.mark.parametrize(
     ("content", "mode", "complaint"),
     [
-        (b"root:x:0:0::/root:/bin/sh\n", 0o644, "is not executable; name the scheduler's program, or run chmod +x"),
+        (b"root:x:0:0::/root:/bin/sh\n", 0o644, "is not executable; name a program, or run chmod +x"),
         (b"root:x:0:0::/root:/bin/sh\n", 0o755, "is no program: it is not an ELF file, and no script"),
         (b"", 0o755, "is no program"),
         (b"#!/usr/bin/python9\n", 0o755, "is a script for '/usr/bin/python9', which the guest image lacks"),

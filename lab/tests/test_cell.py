@@ -139,11 +139,14 @@ def test_published_schedulers_are_known_by_name(cache: Path) -> None:
         assert (found.program, found.argv) == (built, ["/usr/local/bin/scx_peer", *argv])
 
 
-def test_missing_libraries_are_named(cache: Path) -> None:
+def test_libraries_go_with_a_scheduler(cache: Path) -> None:
     assert cache
+    plain = scheduler.parse("mine=/bin/sh")
+    assert (list(plain.files()), "libraries" in plain.fingerprint(())) == (["/usr/local/bin/sh"], False)
     started = scheduler.parse("mine=/bin/ls")
-    with pytest.raises(HeddleError, match=r"scheduler 'mine': /.*/ls needs .*libselinux.so.1.*, which the guest image"):
-        started.check(())
+    started.check(())
+    assert {"/usr/local/bin/ls", "/usr/lib/libselinux.so.1"} <= set(started.files())
+    assert "/usr/lib/libselinux.so.1" in started.fingerprint(())["libraries"]
 
 
 def test_missing_programs_are_named(cache: Path) -> None:

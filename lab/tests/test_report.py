@@ -251,12 +251,20 @@ def test_page_of_a_single_scheduler() -> None:
 def test_file_reads_back(tmp_path: Path) -> None:
     resultfile.write(tmp_path / "new" / "folder", cells())
     assert resultfile.read(tmp_path / "new" / "folder") == cells()
-    assert json.loads((tmp_path / "new/folder/results.json").read_text())[0]["metrics"]["elapsed_ns"] == 765000
+    assert json.loads((tmp_path / "new/folder/results.json").read_text())["cells"][0]["metrics"]["elapsed_ns"] == 765000
 
 
 @pytest.mark.parametrize(
     ("content", "complaint"),
-    [("[{}]", "0.machine: Field required"), ("nonsense", "Invalid JSON"), (None, "No such file")],
+    [
+        ("[{}]", "results of an older version: run its command again, which measures only what the cache lacks"),
+        ('{"format": 3}', "format: Input should be 2"),
+        ('{"format": 2, "shared": [], "cells": [{"provenance": {"rest": {}}}]}', "machine: Field required"),
+        ('{"format": 2, "shared": [], "cells": [{"provenance": {"$": 0}}]}', "damaged, or not a file that"),
+        ('{"format": 2, "shared": [], "cells": [{}]}', "damaged, or not a file that `heddle run` wrote: 'provenance'"),
+        ("nonsense", "damaged, or not a file that `heddle run` wrote: Expecting value"),
+        (None, "No such file"),
+    ],
 )
 def test_wrong_file(tmp_path: Path, content: str | None, complaint: str) -> None:
     if content is not None:
@@ -564,10 +572,17 @@ def test_a_table_in_a_pipe_has_no_blanks_at_the_ends_of_its_lines(two_runs: tupl
         (1003, "requests/s", "1.003 k requests/s"),
         (12.5, "/s", "12.5 /s"),
         (0.0123, "", "0.0123"),
+        (0.0000123, "", "0.0000123"),
+        (6.54e-18, "of CPU time", "6.54e-16 %"),
     ],
 )
 def test_quantities_read_well(value: float, unit: str, text: str) -> None:
     assert units.quantity(value, unit) == text
+
+
+def test_a_difference_that_rounds_to_nothing_has_no_sign() -> None:
+    shown = [units.difference(value, "of CPU time") for value in (-1e-9, 0.0, 1e-9, -0.0312)]
+    assert shown == ["±0.00 points"] * 3 + ["−3.12 points"]
 
 
 def test_one_thing_is_not_several() -> None:

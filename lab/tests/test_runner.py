@@ -40,7 +40,7 @@ def wait_for(condition: Callable[[], bool]) -> None:
 
 
 def seeds_of(folder: Path) -> list[int]:
-    return sorted(cell["seed"] for cell in json.loads((folder / "results.json").read_text()))
+    return sorted(cell["seed"] for cell in json.loads((folder / "results.json").read_text())["cells"])
 
 
 def test_ctrl_c_keeps_what_is_done_and_the_next_run_goes_on(emulator: Emulator) -> None:

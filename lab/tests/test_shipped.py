@@ -17,6 +17,8 @@ KERNELS = {"6.18", "7.3"}
 
 MACHINES = tomlfile.names(paths.MACHINES)
 WORKLOADS = tomlfile.names(paths.WORKLOADS)
+SUITE = sorted({*WORKLOADS} - {"command"})
+"""all but the one whose program is the user's"""
 EXPERIMENTS = tomlfile.names(paths.EXPERIMENTS)
 TABLES = sorted((paths.REPOSITORY / "docs" / "results").glob("*/table.md"))
 
@@ -34,7 +36,7 @@ def test_workload_makes_a_job_on_every_machine(name: str) -> None:
         assert load.job_steps(load.parameters({}), box, seed=1)
 
 
-@pytest.mark.parametrize("name", WORKLOADS)
+@pytest.mark.parametrize("name", SUITE)
 def test_workload_states_its_warm_up_and_its_window(name: str) -> None:
     """A time is half a second or more, after a fifth or more; tbench cannot be told a warm-up below a second."""
     load = workload.load(name)
@@ -65,7 +67,7 @@ def test_metrics_are_told_apart_and_used_as_designed(name: str) -> None:
 
 
 def test_the_suite_has_every_workload() -> None:
-    assert sorted({point.name for point in experiment.load("suite").workloads}) == WORKLOADS
+    assert sorted({point.name for point in experiment.load("suite").workloads}) == SUITE
 
 
 def points(wanted: Experiment) -> Iterator[tuple[Workload, dict[str, Value], Machine]]:
@@ -102,11 +104,3 @@ def test_published_table_and_page_are_what_report_makes_of_the_results(table: Pa
     rows = comparison.schedulers(cells, about.looks)
     assert table.read_text() == markdown.render(rows, about)
     assert (folder / html.NAME).read_text() == html.render(about, cells, rows, html.pictures(folder, about, cells))
-
-
-@pytest.mark.parametrize("name", ["suite", "defaults"])
-def test_the_pages_name_the_commit_of_the_tables_that_defaults_rest_on(name: str) -> None:
-    folder = paths.REPOSITORY / "docs" / "results" / name
-    [commit] = {cell.provenance["versions"]["commit"] for cell in resultfile.read(folder)}
-    for page in ("index.md", "guide/defaults.md"):
-        assert f"`{commit[:7]}`" in (paths.REPOSITORY / "docs" / page).read_text()

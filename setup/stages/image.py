@@ -42,6 +42,11 @@ FILES = {
 }
 FOLDERS = ("dev", "proc", "root", "run", "sys", "tmp", "var/tmp")
 
+# Depended on for the sake of maintainer scripts, which are not run.
+SCRIPTS_ONLY = ("adduser", "debconf", "init-system-helpers", "ucf")
+# What Debian's packages count on without naming it, as far as it is of use where no script is run.
+ESSENTIAL = ("diffutils", "findutils", "gzip", "hostname", "libc-bin", "ncurses-base", "tar")
+
 
 def run(context: Context) -> None:
     """Build the layers whose packages or programs have changed; point `current` at them."""
@@ -69,6 +74,14 @@ def run(context: Context) -> None:
             (work / "manifest.json").write_text(text)
             (work / EXTRA).write_bytes(extra)
     cache.point(context.paths.image / "current", image)
+
+
+def of_packages(context: Context, names: Sequence[str]) -> Path:
+    """The layer of packages NAMES with all they depend on, built unless that has been done."""
+    base = layers.load(context.paths.root / IMAGE)[0]
+    roots = tuple(sorted({*names, *ESSENTIAL}))
+    layer = Layer("packages", roots, SCRIPTS_ONLY, (), ())
+    return _archive(context, base, layer, _packages(context, base, layer), [])
 
 
 def _packages(context: Context, base: Layer, layer: Layer) -> list[tuple[Item, Path]]:

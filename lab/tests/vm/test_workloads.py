@@ -67,7 +67,7 @@ def layers(loads: Sequence[Workload]) -> list[str]:
 
 
 def test_no_workload_is_forgotten() -> None:
-    assert sorted(SMALL | LARGE) == tomlfile.names(paths.WORKLOADS)
+    assert sorted({*SMALL, *LARGE, "command"}) == tomlfile.names(paths.WORKLOADS)
 
 
 @pytest.mark.parametrize(
