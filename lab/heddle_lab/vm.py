@@ -91,7 +91,7 @@ class Guest(Model):
     files: dict[str, tuple[int, bytes]] = Field(default={}, repr=False)
     """more files for the guest: path -> (mode, content)"""
     boot_parameters: tuple[str, ...] = ()
-    """of the kernel, beside those that every guest has; no cell has any"""
+    """of the kernel, behind those that every guest has"""
     compute: bool = True
     """whether one instruction stands for a load's loop; both take the same virtual time"""
 
