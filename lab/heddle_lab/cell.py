@@ -9,6 +9,7 @@ from heddle_lab.kernels import Kernel
 from heddle_lab.machine import Machine
 from heddle_lab.scheduler import Scheduler
 from heddle_lab.tomlfile import Model
+from heddle_lab.variant import Contestant, Variant
 from heddle_lab.workload import Value, Workload
 
 OFFSET_STEP = "start-offset"
@@ -19,38 +20,62 @@ _OFFSET_RANGE_NS = 20_000_000
 
 
 class Cell(Model):
-    """Machine x kernel x scheduler x workload x parameters x seed."""
+    """Machine x kernel x contestant x workload x parameters x seed."""
 
     machine: Machine
     kernel: Kernel
-    scheduler: Scheduler
+    """of the run; the contestant may have its own"""
+    contestant: Contestant
     workload: Workload
     params: dict[str, Value]
-    """all parameters of the workload, defaults included"""
+    """all parameters of the workload, defaults included; the contestant may have its own values"""
     seed: int
     traced: bool = False
     """the twin of the cell that is not: sched tracepoints are recorded while the measured step runs"""
-    variant: str = ""
+    variation: str = ""
     """how the machine's model was varied (`robust`); empty: not at all"""
 
     @property
     def label(self) -> str:
         """What the cell is, for progress lines and errors."""
-        more = [self.variant] * bool(self.variant) + ["traced"] * self.traced
-        return " ".join([self.point, self.kernel.name, self.scheduler.name, f"seed {self.seed}", *more])
+        more = [self.variation] * bool(self.variation) + ["traced"] * self.traced
+        return " ".join([self.point, self.kernel.name, self.contestant.name, f"seed {self.seed}", *more])
 
     @property
     def point(self) -> str:
         """The workload with its parameters, such as `hackbench load=1.25 loops=100`."""
         return " ".join([self.workload.name, *(f"{name}={value}" for name, value in self.params.items())])
 
+    @property
+    def booted(self) -> Kernel:
+        """The kernel that the guest boots."""
+        return self.contestant.kernel or self.kernel
+
+    @property
+    def scheduler(self) -> Scheduler:
+        """The scheduler that the guest starts."""
+        return self.contestant.scheduler
+
+    @property
+    def values(self) -> dict[str, Value]:
+        """The parameters that the workload gets."""
+        own = {name: value for name, value in self._variant.param.items() if name in self.workload.params}
+        return self.workload.parameters(self.params | own) if own else self.params
+
+    @property
+    def _variant(self) -> Variant:
+        """What differs beside the scheduler, which may be nothing."""
+        return self.contestant.variant or _PLAIN
+
     def job(self) -> Job:
-        """Return the job for the guest's agent: the seed's start offset, then the workload's steps."""
+        """Return the job for the guest's agent: the variant's settings, the seed's start offset, then the workload."""
         offset = Step(name=OFFSET_STEP, action=Sleep(ns=start_offset_ns(self.seed)))
-        steps = self.workload.job_steps(self.params, self.machine, self.seed)
+        steps = self.workload.job_steps(self.values, self.machine, self.seed)
+        if env := self._variant.env:
+            steps = [step.model_copy(update={"env": step.env | env}) if step.argv else step for step in steps]
         if self.traced:
-            steps = tracing.steps(steps, self.measured_step, self.machine, self.kernel.release)
-        return Job(seed=self.seed, scheduler=self.scheduler.command(), steps=[offset, *steps])
+            steps = tracing.steps(steps, self.measured_step, self.machine, self.booted.release)
+        return Job(seed=self.seed, scheduler=self.scheduler.command(), steps=[*self._variant.steps(), offset, *steps])
 
     @property
     def measured_step(self) -> str:
@@ -66,12 +91,17 @@ class Cell(Model):
         layers = self.workload.userland()
         return vm.Guest(
             machine=self.machine,
-            kernel=self.kernel,
+            kernel=self.booted,
             job=self.job(),
             layers=layers,
             files=self.scheduler.files(layers),
             job_files=hostfiles.contents(self.workload.host_files()),
+            boot_parameters=self._boot_parameters,
         )
+
+    @property
+    def _boot_parameters(self) -> tuple[str, ...]:
+        return tuple(filter(None, [self._variant.cmdline]))
 
     def inputs(self) -> dict[str, Any]:
         """Return everything that can change the result, files by their hashes, as plain data.
@@ -83,9 +113,9 @@ class Cell(Model):
         return {
             "machine": self.machine.fingerprint(),
             "cpu": vm.cpu(self.machine),
-            "command_line": vm.command_line(self.kernel, self.machine),
-            "kernel": hashing.of_file(self.kernel.bootable()),
-            "kernel_config": hashing.of_file(self.kernel.config),
+            "command_line": " ".join((vm.command_line(self.booted, self.machine), *self._boot_parameters)),
+            "kernel": hashing.of_file(self.booted.bootable()),
+            "kernel_config": hashing.of_file(self.booted.config),
             "qemu": hashing.of_file(paths.qemu()),
             "image": [hashing.of_file(file) for file in image.layer_files(layers)],
             "scheduler": self.scheduler.fingerprint(layers),
@@ -96,6 +126,9 @@ class Cell(Model):
     def key(self) -> str:
         """Return the cell's name in the store: the hash of its inputs."""
         return hashing.of_data(self.inputs())
+
+
+_PLAIN = Variant(name="plain")
 
 
 def start_offset_ns(seed: int) -> int:

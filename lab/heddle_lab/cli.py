@@ -22,6 +22,7 @@ from heddle_lab import (
     compare,
     comparison,
     detect,
+    differences,
     doctor,
     experiment,
     fidelity,
@@ -50,6 +51,7 @@ from heddle_lab import (
     transfers,
     units,
     validation,
+    variant,
     vm,
     workload,
 )
@@ -147,8 +149,21 @@ def cli(debug: bool) -> None:
 @cli.command()
 @click.argument("file", metavar="[EXPERIMENT]", required=False)
 @click.option("--sched", "schedulers", multiple=True, metavar="NAME[=COMMAND]", help="The first is the baseline.")
+@click.option(
+    "--variant",
+    "variants",
+    multiple=True,
+    metavar="NAME:KEY=VALUE,...",
+    help=f"What else is compared, after the schedulers; keys: {', '.join(variant.KEYS)}.",
+)
 @click.option("--machine", "machines", multiple=True, metavar="M")
-@click.option("--kernel", "kernel_names", multiple=True, metavar="K", help="Such as 7.3, or a path to a bzImage.")
+@click.option(
+    "--kernel",
+    "kernel_names",
+    multiple=True,
+    metavar="K",
+    help="Such as 7.3, a path to a bzImage, or a built kernel tree.",
+)
 @click.option("--workload", "workloads", multiple=True, metavar="W")
 @click.option("--param", "params", multiple=True, metavar="KEY=VALUE", help="A workload's parameter.")
 @click.option("--file", "host_files", multiple=True, metavar="HOST[:GUEST]", help=_FILE_HELP)
@@ -170,6 +185,7 @@ def cli(debug: bool) -> None:
 def run(
     file: str | None,
     schedulers: tuple[str, ...],
+    variants: tuple[str, ...],
     machines: tuple[str, ...],
     kernel_names: tuple[str, ...],
     workloads: tuple[str, ...],
@@ -182,11 +198,17 @@ def run(
     out: Path | None,
     **how: Any,
 ) -> int:
-    """Measure an experiment (a name, a .toml file, or --workload alone) and compare its schedulers."""
+    """Measure an experiment (a name, a .toml file, or --workload alone) and compare its schedulers and variants.
+
+    A variant is whatever differs: scheduler, kernel, command line, sysctls, features of the kernel's scheduler,
+    parameters, environment. The first one is the baseline. `--sched S` is a variant that differs by the scheduler
+    alone, and `--variant NAME` without keys is the kernel's own scheduler as it is.
+    """
     overrides = Overrides(
         machines=list(machines),
         kernels=list(kernel_names),
         schedulers=list(schedulers),
+        variants=list(variants),
         workloads=list(workloads),
         params=dict(workload.parse_param(text) for text in params),
         seeds=seeds or (detect.MOST if how["detect"] else None),
@@ -255,7 +277,7 @@ def _conclude(wanted: Experiment, cells: list[Cell], outcome: Outcome, folder: P
             },
             timelines={
                 timelines.write(folder, cell, Store(paths.cells())): timelines.label(cell, measured)
-                for cell in timelines.telling(comparison.schedulers(measured, looks), measured)
+                for cell in timelines.telling(comparison.variants(measured, looks), measured)
             },
         )
         resultfile.write_about(folder, about)
@@ -297,7 +319,7 @@ def _failure_lines(failures: list[Failure]) -> list[str]:
 
 def _publish(folder: Path, cells: list[CellResult], about: resultfile.About) -> None:
     """Print the table and write the page."""
-    rows = comparison.schedulers(cells, about.looks)
+    rows = comparison.variants(cells, about.looks)
     console = _console()
     if rows:
         table.show(rows, cells, console, about.looks)
@@ -327,11 +349,11 @@ def _gone(instead: str) -> Callable[[click.Context, click.Parameter, str | None]
     metavar="PAGE.md",
     help="Also put the table into a page, between its lines <!-- DIR:begin --> and <!-- DIR:end -->.",
 )
-@click.option("--means", is_flag=True, help="Into the page: a line for each scheduler, not the table.")
+@click.option("--means", is_flag=True, help="Into the page: a line for each variant, not the table.")
 @click.option(
     "--baseline",
     metavar="NAME",
-    help="Compare with this scheduler: print, and put between <!-- DIR of NAME:begin --> and its end, but leave DIR.",
+    help="Compare with this variant: print, and put between <!-- DIR of NAME:begin --> and its end, but leave DIR.",
 )
 @click.option("--level-with", hidden=True, callback=_gone("--means --baseline NAME, which counts the words"))
 def report(folder: Path, into: Path | None, means: bool, baseline: str | None, **_: object) -> None:
@@ -340,7 +362,7 @@ def report(folder: Path, into: Path | None, means: bool, baseline: str | None, *
     name = folder.resolve().name
     if baseline:
         cells, name = comparison.against(cells, baseline), f"{name} of {baseline}"
-        table.show(comparison.schedulers(cells, about.looks), cells, _console(), about.looks)
+        table.show(comparison.variants(cells, about.looks), cells, _console(), about.looks)
     elif into:
         about = _linked(folder, about, into)
     if into:
@@ -349,7 +371,7 @@ def report(folder: Path, into: Path | None, means: bool, baseline: str | None, *
             text = markdown.summary(cells, about, where)
         else:
             published = None if folder.resolve().is_relative_to(paths.OUT) else where
-            text = markdown.render(comparison.schedulers(cells, about.looks), about, published)
+            text = markdown.render(comparison.variants(cells, about.looks), about, published)
             if published is None:
                 text = f"{pages.mark(pages.of_cells(cells))}\n{text}"
         markdown.insert(into, name, text)
@@ -368,7 +390,7 @@ def _linked(folder: Path, about: resultfile.About, page: Path) -> resultfile.Abo
 
 @cli.command()
 @click.argument("folder", type=click.Path(path_type=Path), metavar="DIR")
-@click.option("--sched", required=True, metavar="NAME")
+@click.option("--sched", "--variant", "name", required=True, metavar="NAME", help="A scheduler or another variant.")
 @click.option("--workload", "load", required=True, metavar="W")
 @click.option("--param", "params", multiple=True, metavar="KEY=VALUE", help="Tells the cell from others.")
 @click.option("--machine", "machine_name", metavar="M")
@@ -385,7 +407,7 @@ def _linked(folder: Path, about: resultfile.About, page: Path) -> resultfile.Abo
 )
 def timeline(
     folder: Path,
-    sched: str,
+    name: str,
     load: str,
     params: tuple[str, ...],
     machine_name: str | None,
@@ -395,7 +417,7 @@ def timeline(
     for_ms: float,
 ) -> None:
     """Draw a traced cell of DIR: a picture for its page, and a file for ui.perfetto.dev."""
-    wanted = {"sched": sched, "workload": load, "seed": seed, "machine": machine_name, "kernel": kernel_name}
+    wanted = {"variant": name, "workload": load, "seed": seed, "machine": machine_name, "kernel": kernel_name}
     cells = _cells(folder)
     cell = resultfile.find(cells, wanted, dict(workload.parse_param(text) for text in params))
     start = None if from_ms is None else round(from_ms * 1e6)
@@ -405,7 +427,7 @@ def timeline(
     resultfile.write_about(folder, about)
     files.write_text(
         folder / html.NAME,
-        html.render(about, cells, comparison.schedulers(cells, about.looks), html.pictures(folder, about, cells)),
+        html.render(about, cells, comparison.variants(cells, about.looks), html.pictures(folder, about, cells)),
     )
     base = folder / timelines.FOLDER / drawn
     click.echo(f"{base}{drawing.SUFFIX}\n{base}{perfetto.SUFFIX}\n{folder / html.NAME}")
@@ -474,7 +496,7 @@ def _function_table(cells: list[Cell], most: int, about: str) -> list[_Captioned
 def _line_tables(cells: list[Cell], most: int, about: str) -> list[_Captioned]:
     what = "cache lines that move, per context switch"
     measured = [transfers.measure(cell) for cell in cells]
-    return [(f"{about}, {one.scheduler}: {what}", *transfers.table(one, most)) for one in measured]
+    return [(f"{about}, {one.contestant}: {what}", *transfers.table(one, most)) for one in measured]
 
 
 @cli.command()
@@ -558,7 +580,7 @@ def validate(jobs: int | None, out: Path) -> int:
     help="Also write JUnit's XML: a test for each primary metric.",
 )
 def compare_runs(before: Path, after: Path, smallest: float, as_json: bool, junit: Path | None) -> int:
-    """Compare two runs of the same cells: did the second lose?
+    """Compare two runs over whatever differs between them: did the second lose?
 
     Exit status 0: no loss. 1: a primary metric is worse somewhere, or cells are missing. 2: no verdict, for want of
     seeds or because of an error. 3: wrong usage.
@@ -568,14 +590,17 @@ def compare_runs(before: Path, after: Path, smallest: float, as_json: bool, juni
         identity.two_runs(*runs, (str(before), str(after)))
         rows = compare.rows(*runs, smallest)
         missing = compare.missing(*runs)
+        differs = differences.lines(pair for paired in comparison.partners(*runs) for pair in paired)
         if junit:
             files.write_text(junit, compare.junit(rows, missing))
     except HeddleError as error:
         raise HeddleError(str(error), compare.NO_VERDICT) from error
     if as_json:
-        click.echo(json.dumps(compare.document(rows, missing), indent=1, ensure_ascii=False))
+        click.echo(json.dumps(compare.document(rows, missing, differs), indent=1, ensure_ascii=False))
     else:
         table.show(rows, [*runs[0], *runs[1]], _console())
+        for line in differs:
+            click.echo(f"differs: {line}")
         click.echo(compare.summary(rows))
     for line in filter(None, (missing, compare.remedy(rows))):
         click.echo(f"heddle: {line}", err=True)

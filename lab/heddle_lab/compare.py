@@ -32,7 +32,8 @@ def rows(before: list[CellResult], after: list[CellResult], smallest: float = st
     found = comparison.runs(before, after, smallest)
     if not found:
         raise HeddleError(
-            "the two runs share no cell: machine, kernel, scheduler, workload, parameters and seed differ"
+            "the two runs share no cell: workload or seeds differ, or one has several machines, kernels, variants or "
+            "parameters of which the other has none"
         )
     return found
 
@@ -43,7 +44,7 @@ def missing(before: list[CellResult], after: list[CellResult]) -> str:
     if not lost:
         return ""
     first = lost[0]
-    example = f"{first.workload} {first.machine} {first.kernel} {first.sched} seed {first.seed}"
+    example = f"{first.workload} {first.machine} {first.kernel} {first.variant} seed {first.seed}"
     return f"{len(lost)} of {len(before)} cells of the first run are missing in the second, such as {example}"
 
 
@@ -89,25 +90,28 @@ def remedy(found: list[Row]) -> str:
     most = max((row.pairs_needed() or stats.FEWEST for row in open_rows), default=stats.FEWEST)
     first = open_rows[0]
     what = f"{len(open_rows)} of {sum(row.primary for row in found)} primary rows may hide a loss"
-    example = f"{first.point} {first.metric} of {_sched(first)} ({first.interval})"
+    example = f"{first.point} {first.metric} of {first.variants[0]} ({first.interval})"
     return f"{what}, such as {example}: measure with --seeds {most} or more"
 
 
-def document(found: list[Row], lost: str) -> dict[str, Any]:
-    """Return the comparison as plain data; ends of intervals that one pair does not have are null."""
+def document(found: list[Row], lost: str, differs: list[str]) -> dict[str, Any]:
+    """Return the comparison as plain data; ends of intervals that one pair does not have are null.
+
+    Args:
+        found: the rows.
+        lost: what `missing` says.
+        differs: a line for each thing that differs between the runs.
+    """
     counts = {word.value: sum(row.primary and row.verdict is word for row in found) for word in Verdict}
     return {
         "status": status(found, lost),
         "summary": summary(found),
+        "differs": differs,
         "missing": lost,
         "undecided": remedy(found),
         "primary": counts,
         "rows": [_plain(row) for row in found],
     }
-
-
-def _sched(row: Row) -> str:
-    return row.scheds[0].partition("=")[0]
 
 
 def _plain(row: Row) -> dict[str, Any]:
@@ -118,7 +122,7 @@ def _plain(row: Row) -> dict[str, Any]:
         "kernel": row.kernel,
         "workload": row.workload,
         "params": row.params,
-        "sched": _sched(row),
+        "variant": row.variants[0],
         "metric": row.metric,
         "unit": row.unit,
         "better": row.better,
@@ -155,7 +159,7 @@ def junit(found: list[Row], lost: str) -> str:
     if lost:
         ElementTree.SubElement(cells, "failure", {"message": lost})
     for row in primaries:
-        name = {"classname": f"{row.machine}.{row.kernel}", "name": f"{_sched(row)}: {row.point} {row.metric}"}
+        name = {"classname": f"{row.machine}.{row.kernel}", "name": f"{row.variants[0]}: {row.point} {row.metric}"}
         case = ElementTree.SubElement(suite, "testcase", name)
         said = {"message": f"{row.verdict.value}: {row.effect} ({row.interval}), {row.result.pairs} pairs"}
         if row in worse:

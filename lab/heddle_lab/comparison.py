@@ -1,8 +1,8 @@
-"""From cells to rows: which schedulers are compared, over which pairs."""
+"""From cells to rows: which variants are compared, over which pairs."""
 
 import math
 import statistics
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,6 +25,11 @@ class Row(Model):
 
     machine: str
     kernel: str
+    """of the run"""
+    machines: list[str]
+    """those of both sides, candidate first; one if they share it"""
+    kernels: list[str]
+    """likewise, the kernels that were booted"""
     workload: str
     params: dict[str, Value]
     point: str
@@ -35,10 +40,14 @@ class Row(Model):
     unit: str
     better: str
     baseline: str
-    """heading of the baseline's column: a scheduler, or a run"""
+    """heading of the baseline's column: a variant, or a run"""
     candidate: str
-    scheds: list[str]
-    """the schedulers in it, as `--sched` takes them"""
+    variants: list[str]
+    """names of those in it"""
+    options: list[list[str]]
+    """the words of the command line that name them"""
+    kernel_option: str
+    """as `--kernel` takes the run's kernel"""
     baseline_values: list[float]
     """one per seed"""
     candidate_values: list[float]
@@ -52,7 +61,12 @@ class Row(Model):
     """rows that the correction is over"""
     verdict: Verdict
     fragile: list[str] = []
-    """variants of the model in which the effect has not the sign that it has here; with any, the word is unknown"""
+    """variations of the model in which the effect has not the sign that it has here; with any, the word is unknown"""
+
+    @property
+    def where(self) -> str:
+        """The machine and the kernel, for reading; both sides' where they differ."""
+        return f"{' against '.join(self.machines)}, Linux {' against '.join(self.kernels)}"
 
     @property
     def heading(self) -> str:
@@ -103,7 +117,7 @@ class Row(Model):
     def command(self) -> str:
         """Return the command that measures this row again."""
         return provenance.command(
-            self.machine, self.kernel, self.workload, self.params, self.scheds, max(self.seeds), self.flags
+            self.machine, self.kernel_option, self.workload, self.params, self.options, max(self.seeds), self.flags
         )
 
 
@@ -128,17 +142,19 @@ def pairs(rows: list[Row]) -> str:
     return f"{least} to {most} paired seeds" if least < most else f"{most} paired seed{'s' * (most != 1)}"
 
 
-def schedulers(cells: list[CellResult], looks: Sequence[int] = ()) -> list[Row]:
-    """Compare every scheduler with the first one, on the same machine, kernel, point and seeds.
+def variants(cells: list[CellResult], looks: Sequence[int] = ()) -> list[Row]:
+    """Compare every variant with the first one, on the same machine, kernel, point and seeds.
+
+    A kernel or parameters of a variant's own are part of what is compared.
 
     Args:
         cells: what was measured.
         looks: the numbers of pairs at which the comparison was looked at while seeds were added (`sequential`).
     """
-    names = list(dict.fromkeys(cell.sched for cell in cells))
+    names = list(dict.fromkeys(cell.variant for cell in cells))
 
     def rows(of_model: list[CellResult]) -> list[Row]:
-        of = {name: [cell for cell in of_model if cell.sched == name] for name in names}
+        of = {name: [cell for cell in of_model if cell.variant == name] for name in names}
         return [
             row
             for name in names[1:]
@@ -146,22 +162,22 @@ def schedulers(cells: list[CellResult], looks: Sequence[int] = ()) -> list[Row]:
             for row in _rows(paired, (names[0], name), _Rule(looks))
         ]
 
-    tables = by_candidate(_named(rows(_of_variant(cells, "")), cells))
+    tables = by_candidate(_named(rows(_of_variation(cells, "")), cells))
     judged = [row for table in tables for row in _judged(table)]
-    return _robust(judged, {name: rows(_of_variant(cells, name)) for name in _variants(cells)})
+    return _robust(judged, {name: rows(_of_variation(cells, name)) for name in _variations(cells)})
 
 
 def against(cells: list[CellResult], baseline: str) -> list[CellResult]:
-    """Return the cells with those of one scheduler first: the baseline of what is compared next.
+    """Return the cells with those of one variant first: the baseline of what is compared next.
 
     Raises:
-        HeddleError: no cell is of that scheduler.
+        HeddleError: no cell is of that variant.
     """
-    first = [cell for cell in cells if cell.sched == baseline]
+    first = [cell for cell in cells if cell.variant == baseline]
     if not first:
-        known = ", ".join(dict.fromkeys(cell.sched for cell in cells))
-        raise HeddleError(f"no scheduler {baseline} was measured; give one of {known}")
-    return [*first, *(cell for cell in cells if cell.sched != baseline)]
+        known = ", ".join(dict.fromkeys(cell.variant for cell in cells))
+        raise HeddleError(f"no variant {baseline} was measured; give one of {known}")
+    return [*first, *(cell for cell in cells if cell.variant != baseline)]
 
 
 def subject(row: Row) -> Subject:
@@ -171,7 +187,7 @@ def subject(row: Row) -> Subject:
 
 
 def by_candidate(rows: list[Row]) -> list[list[Row]]:
-    """Return the tables: the rows of each machine, kernel and pair of schedulers, in their order."""
+    """Return the tables: the rows of each machine, kernel and pair of variants, in their order."""
     return grouped(rows, lambda row: (row.machine, row.kernel, row.baseline, row.candidate))
 
 
@@ -204,34 +220,71 @@ def grouped(rows: list[Row], key: Callable[[Row], Hashable]) -> list[list[Row]]:
     return list(groups.values())
 
 
-def unpaired(cells: list[CellResult], others: list[CellResult]) -> list[CellResult]:
+def unpaired(before: list[CellResult], after: list[CellResult]) -> list[CellResult]:
     """Return the cells of one run that have no partner in another one."""
-    known = {_cell(other) for other in others}
-    return [cell for cell in cells if _cell(cell) not in known]
+    partner = _Partner(before, after)
+    known = {(partner.of(cell), cell.variation, cell.seed) for cell in after}
+    return [cell for cell in before if (partner.of(cell), cell.variation, cell.seed) not in known]
 
 
 def runs(before: list[CellResult], after: list[CellResult], smallest: float = stats.SMALLEST_EFFECT) -> list[Row]:
-    """Compare two runs of the same cells, scheduler by scheduler; all rows are one table.
+    """Compare two runs over whatever differs; all rows are one table.
+
+    Cells are paired that have the same machine, kernel, variant, workload, parameters and seed. What has one value in
+    each run is not asked for: two runs that differ in it are compared over it.
 
     Args:
         before: the cells of one run.
         after: those of the other.
         smallest: the smallest effect that matters.
     """
+    varied = [name for name in _variations(before) if name in _variations(after)]
+    found = {name: partners(before, after, name) for name in ("", *varied)}
 
-    def rows(variant: str) -> list[Row]:
-        left, right = _of_variant(before, variant), _of_variant(after, variant)
-        groups = _paired(left, right, lambda cell: (cell.sched, *_place(cell)))
-        return [row for paired in groups for row in _rows(paired, _sides(paired), _Rule(smallest=smallest))]
+    def rows(variation: str) -> list[Row]:
+        return [row for paired in found[variation] for row in _rows(paired, _sides(paired), _Rule(smallest=smallest))]
 
     judged = _judged(_named(rows(""), before))
-    return _robust(judged, {name: rows(name) for name in _variants(before) if name in _variants(after)})
+    return _robust(judged, {name: rows(name) for name in varied})
+
+
+def partners(before: list[CellResult], after: list[CellResult], variation: str = "") -> list[list[Pair]]:
+    """Return the pairs of two runs, a list for each point, in the order of the seeds.
+
+    Args:
+        before: the cells of one run.
+        after: those of the other.
+        variation: of the machine's model.
+    """
+    return _paired(_of_variation(before, variation), _of_variation(after, variation), _Partner(before, after).of)
+
+
+class _Partner:
+    """What the cells of two runs must share to be a pair."""
+
+    def __init__(self, before: list[CellResult], after: list[CellResult]) -> None:
+        values: dict[Hashable, tuple[set[Hashable], set[Hashable]]] = {}
+        for side, cells in enumerate((before, after)):
+            for cell in cells:
+                for name, value in self._coordinates(cell):
+                    values.setdefault(name, (set(), set()))[side].add(value)
+        self._asked = {name for name, (left, right) in values.items() if len(left) > 1 or len(right) > 1}
+
+    def of(self, cell: CellResult) -> Hashable:
+        """Return what the partner of a cell has too."""
+        asked = [(name, value) for name, value in self._coordinates(cell) if name in self._asked]
+        return (cell.workload, tuple(asked))
+
+    @staticmethod
+    def _coordinates(cell: CellResult) -> list[tuple[Hashable, Hashable]]:
+        params = [((cell.workload, name), value) for name, value in sorted(cell.params.items())]
+        return [("machine", cell.machine), ("kernel", cell.kernel), ("variant", cell.variant), *params]
 
 
 def _sides(paired: list[Pair]) -> tuple[str, str]:
-    """Return what to call the two runs of a scheduler, which is a contestant against itself."""
-    name = paired[0][0].sched
-    return f"{name} before", f"{name} after"
+    """Return what to call the two runs of a variant, which is a contestant against itself."""
+    before, after = paired[0]
+    return f"{before.variant} before", f"{after.variant} after"
 
 
 def _robust(rows: list[Row], varied: dict[str, list[Row]]) -> list[Row]:
@@ -252,23 +305,19 @@ def _robust(rows: list[Row], varied: dict[str, list[Row]]) -> list[Row]:
 
 
 def _identity(row: Row) -> tuple[Hashable, ...]:
-    return (*subject(row), row.baseline, *row.scheds)
+    return (*subject(row), row.baseline, *row.variants)
 
 
-def _variants(cells: list[CellResult]) -> list[str]:
-    return list(dict.fromkeys(cell.variant for cell in cells if cell.variant))
+def _variations(cells: list[CellResult]) -> list[str]:
+    return list(dict.fromkeys(cell.variation for cell in cells if cell.variation))
 
 
-def _of_variant(cells: list[CellResult], variant: str) -> list[CellResult]:
-    return [cell for cell in cells if cell.variant == variant]
+def _of_variation(cells: list[CellResult], variation: str) -> list[CellResult]:
+    return [cell for cell in cells if cell.variation == variation]
 
 
 def _place(cell: CellResult) -> tuple[Hashable, ...]:
     return (cell.machine, cell.kernel, cell.workload, tuple(sorted(cell.params.items())))
-
-
-def _cell(cell: CellResult) -> tuple[Hashable, ...]:
-    return (cell.sched, cell.variant, cell.seed, *_place(cell))
 
 
 def _paired(
@@ -304,7 +353,8 @@ class _Rule(NamedTuple):
 def _rows(paired: list[Pair], names: tuple[str, str], rule: _Rule) -> Iterator[Row]:
     """Yield a row for each judged metric of one place; verdicts and short names come later."""
     first, other = paired[0]
-    scheds = [cell.provenance["sched_option"] for cell in (first, other)]
+    both = (other, first)
+    options = [cell.provenance["option"] for cell in (first, other)]
     metrics = first.provenance["metrics"]
     for metric, about in metrics.items():
         # A seed has no value of what its traced twin failed to measure, nor of a percentile of too few samples.
@@ -317,6 +367,8 @@ def _rows(paired: list[Pair], names: tuple[str, str], rule: _Rule) -> Iterator[R
         yield Row(
             machine=first.machine,
             kernel=first.kernel,
+            machines=_once(cell.machine for cell in both),
+            kernels=_once(cell.provenance["kernel"] for cell in both),
             workload=first.workload,
             params=first.params,
             point=first.workload,
@@ -326,7 +378,9 @@ def _rows(paired: list[Pair], names: tuple[str, str], rule: _Rule) -> Iterator[R
             better=about["better"],
             baseline=names[0],
             candidate=names[1],
-            scheds=list(dict.fromkeys(scheds)),
+            variants=_once([first.variant, other.variant]),
+            options=[option for number, option in enumerate(options) if option not in options[:number]],
+            kernel_option=first.provenance["kernel_option"],
             baseline_values=before,
             candidate_values=after,
             seeds=[left.seed for left, _ in whole],
@@ -336,6 +390,10 @@ def _rows(paired: list[Pair], names: tuple[str, str], rule: _Rule) -> Iterator[R
             family=1,
             verdict=Verdict.UNKNOWN,
         )
+
+
+def _once(names: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(names))
 
 
 def _primary(metrics: dict[str, Any]) -> str:

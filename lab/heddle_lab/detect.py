@@ -55,7 +55,7 @@ def run(
             failures=[*whole.failures, *outcome.failures],
             interrupted=outcome.interrupted,
         )
-        rows = unfinished(comparison.schedulers(results(wanted, whole), search.looks), search)
+        rows = unfinished(comparison.variants(results(wanted, whole), search.looks), search)
         places, before = {_place(row) for row in rows}, pairs
         if outcome.interrupted or not rows:
             break

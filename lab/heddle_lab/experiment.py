@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from itertools import product
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from heddle_lab import (
     hostfiles,
@@ -19,11 +19,14 @@ from heddle_lab import (
     scheduler,
     stats,
     tomlfile,
+    variant,
     workload,
 )
 from heddle_lab.cell import Cell
 from heddle_lab.errors import HeddleError
+from heddle_lab.kernels import Kernel
 from heddle_lab.tomlfile import Model
+from heddle_lab.variant import Contestant, Variant
 from heddle_lab.workload import Value
 
 NOWHERE: Mapping[str, str] = {}
@@ -52,8 +55,10 @@ class Experiment(Model):
     summary: str
     machines: Annotated[list[str], Field(min_length=1)]
     kernels: Annotated[list[str], Field(min_length=1)]
-    schedulers: Annotated[list[str], Field(min_length=1)]
-    """`eevdf`, `scx_heddle` or NAME=COMMAND; the first is the baseline"""
+    schedulers: list[str] = []
+    """`eevdf`, `scx_heddle` or NAME=COMMAND"""
+    variants: list[Variant] = []
+    """what else is compared; the first scheduler, or the first variant if there is none, is the baseline"""
     workloads: Annotated[list[WorkloadPoint], Field(min_length=1)]
     seeds: Annotated[int, Field(ge=1, le=1000)] = DEFAULT_SEEDS
     """seeds 1..N, the same for every scheduler"""
@@ -80,38 +85,70 @@ class Experiment(Model):
         """
         with _blaming(origins.get("machines")):
             boxes = identity.once("machine", self.machines, [machine.load(name) for name in self.machines])
-        with _blaming(origins.get("kernels")):
-            systems = identity.once("kernel", self.kernels, [kernels.find(name) for name in self.kernels])
-        with _blaming(origins.get("schedulers")):
-            contestants = [scheduler.parse(text) for text in self.schedulers]
-            _refuse_twins([contestant.name for contestant in contestants])
-            for contestant in contestants:
-                contestant.check_options()
+        contestants = self._contestants(origins)
+        systems = self._systems(contestants, origins)
         with _blaming(origins.get("workloads")):
             points = self._points()
+        self._refuse_unused([load for load, _ in points])
         for contestant, (load, _) in product(contestants, points):
-            contestant.check(load.userland())
-        for load, params in points:
-            _refuse_missing_programs(load, params, boxes[0])
+            contestant.scheduler.check(load.userland())
+        for load, _ in points:
             payload.check(hostfiles.contents(load.host_files()))
         models = [("", box) for box in boxes]
         if self.robust:
-            models += [model for box in boxes for model in robust.variants(box).items()]
+            models += [model for box in boxes for model in robust.variations(box).items()]
         cells = [
             Cell(
                 machine=box,
                 kernel=system,
-                scheduler=contestant,
+                contestant=contestant,
                 workload=load,
                 params=params,
                 seed=seed,
-                variant=variant,
+                variation=variation,
             )
-            for seed, (variant, box), system, (load, params), contestant in product(
+            for seed, (variation, box), system, (load, params), contestant in product(
                 range(1, self.seeds + 1), models, systems, points, contestants
             )
         ]
-        return sorted(cells, key=lambda cell: bool(cell.variant))
+        for cell in cells:
+            if cell.seed == 1 and not cell.variation:
+                _refuse_missing_programs(cell)
+        return sorted(cells, key=lambda cell: bool(cell.variation))
+
+    @model_validator(mode="after")
+    def _has_contestants(self) -> "Experiment":
+        if not (self.schedulers or self.variants):
+            raise ValueError("schedulers: name one, such as `eevdf`, or write [[variants]]")
+        return self
+
+    def _contestants(self, origins: Mapping[str, str]) -> list[Contestant]:
+        """Return what is compared, the baseline first."""
+        with _blaming(origins.get("schedulers")):
+            found = [variant.of_scheduler(text) for text in self.schedulers]
+        with _blaming(origins.get("variants")):
+            found += [variant.of_variant(one) for one in self.variants]
+        with _blaming(origins.get("variants" if self.variants else "schedulers")):
+            once = identity.once("variant", [one.option[1] for one in found], found)
+            _refuse_twins([one.name for one in found], [one.name for one in once])
+            for contestant in found:
+                contestant.scheduler.check_options()
+        return found
+
+    def _systems(self, contestants: list[Contestant], origins: Mapping[str, str]) -> list[Kernel]:
+        """Return the run's kernels; if every variant has its own, that of the baseline stands for them."""
+        own = [one.kernel for one in contestants if one.kernel]
+        asked = [] if len(own) == len(contestants) else self.kernels
+        with _blaming(origins.get("kernels")):
+            found = [kernels.find(name) for name in asked]
+            whole = identity.once("kernel", [*asked, *(kernel.option for kernel in own)], [*found, *own])
+        return whole[: len({kernel.name for kernel in found}) or 1]
+
+    def _refuse_unused(self, loads: list[workload.Workload]) -> None:
+        for one in self.variants:
+            for name in one.param:
+                if not any(name in load.params for load in loads):
+                    raise HeddleError(f"variant '{one.name}': param: {_no_parameter(name, loads)}")
 
     def _points(self) -> list[tuple[workload.Workload, dict[str, Value]]]:
         """Return each workload with each set of all its parameters, once."""
@@ -153,6 +190,7 @@ class Overrides(Model):
     machines: list[str] = []
     kernels: list[str] = []
     schedulers: list[str] = []
+    variants: list[str] = []
     workloads: list[str] = []
     params: dict[str, Value] = {}
     seeds: int | None = None
@@ -168,7 +206,8 @@ class Overrides(Model):
             file: name or path of the experiment.
         """
         path = tomlfile.find(file, paths.EXPERIMENTS, "experiment")
-        own = {"machines": self.machines, "kernels": self.kernels, "schedulers": self.schedulers}
+        sides = [*self.schedulers, *self.variants]
+        own = {"machines": self.machines, "kernels": self.kernels, "schedulers": sides, "variants": sides}
         own["workloads"] = [*self.workloads, *self.params]
         return {field: f"{path}: {field}" for field, given in own.items() if not given}
 
@@ -187,7 +226,8 @@ class Overrides(Model):
         changes: dict[str, Any] = {
             "machines": self.machines or base.machines,
             "kernels": self.kernels or base.kernels,
-            "schedulers": self.schedulers or base.schedulers,
+            "schedulers": self.schedulers,
+            "variants": [variant.parse(text) for text in self.variants],
             "workloads": [self._turn(point) for point in points],
             "seeds": base.seeds if self.seeds is None else self.seeds,
             "trace": self.trace or base.trace,
@@ -195,6 +235,8 @@ class Overrides(Model):
             "packages": [*base.packages, *self.packages],
             "files": [*base.files, *self.files],
         }
+        if not (self.schedulers or self.variants):
+            changes |= {"schedulers": base.schedulers, "variants": base.variants}
         self._refuse_unused(points)
         return tomlfile.validate(base.model_dump() | changes, Experiment, "command line")
 
@@ -221,13 +263,18 @@ class Overrides(Model):
         loads = [workload.load(point.name) for point in points if self.params]
         for name in self.params:
             if not any(name in load.params for load in loads):
-                known = ", ".join(sorted({known for load in loads for known in load.params})) or "none"
-                raise HeddleError(f"--param {name}: no workload here has this parameter; known: {known}")
+                raise HeddleError(f"--param {_no_parameter(name, loads)}")
 
 
-def _refuse_missing_programs(load: workload.Workload, params: dict[str, Value], box: machine.Machine) -> None:
+def _no_parameter(name: str, loads: list[workload.Workload]) -> str:
+    known = ", ".join(sorted({known for load in loads for known in load.params})) or "none"
+    return f"{name}: no workload here has this parameter; known: {known}"
+
+
+def _refuse_missing_programs(cell: Cell) -> None:
+    load = cell.workload
     layers, files = load.userland(), load.host_files()
-    for step in load.job_steps(params, box, seed=1):
+    for step in cell.job().steps:
         if not step.argv or image.has_program(step.argv[0], layers):
             continue
         program = hostfiles.program(step.argv[0], files)
@@ -250,7 +297,8 @@ def _refuse_no_primary(load: workload.Workload, params: dict[str, Value]) -> Non
         raise HeddleError(f"workload '{load.name}' with {values}: {error}") from error
 
 
-def _refuse_twins(names: list[str]) -> None:
-    for name in names:
-        if names.count(name) > 1:
-            raise HeddleError(f"scheduler '{name}' is named twice; give one of them another name: --sched NAME=COMMAND")
+def _refuse_twins(names: list[str], once: list[str]) -> None:
+    """Refuse to compare something with itself under one name: of two names, it is a control."""
+    if len(names) > len(once):
+        twin = next(name for name in once if names.count(name) > 1)
+        raise HeddleError(f"variant '{twin}' is named twice; give one of them another name, such as --variant other:")

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 from scipy import stats
 
-from heddle_lab import recording, scheduler, tracing, units, vm
+from heddle_lab import recording, scheduler, tracing, units, variant, vm
 from heddle_lab import workload as workload_files
 from heddle_lab.cell import Cell
 from heddle_lab.kernels import Kernel
@@ -35,7 +35,7 @@ def replay(recorded: Load, file: Path, box: Machine, kernel: Kernel) -> Load:
     cell = Cell(
         machine=box,
         kernel=kernel,
-        scheduler=scheduler.parse(scheduler.EEVDF),
+        contestant=variant.of_scheduler(scheduler.EEVDF),
         workload=load,
         params=load.parameters({}),
         seed=1,

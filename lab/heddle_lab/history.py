@@ -52,7 +52,7 @@ class History:
 def _traits(cell: Cell) -> Traits:
     """Return what decides a cell's cost, what matters most first."""
     recorded = "traced" if cell.traced else "plain"
-    return (cell.workload.name, cell.machine.name, cell.point, recorded, cell.scheduler.name)
+    return (cell.workload.name, cell.machine.name, cell.point, recorded, cell.contestant.name)
 
 
 def _prefixes(traits: Traits) -> Iterator[Traits]:

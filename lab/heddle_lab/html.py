@@ -54,8 +54,8 @@ class Section(NamedTuple):
 
     anchor: str
     """its `id` in the page"""
-    machine: str
-    kernel: str
+    where: str
+    """machine and kernel"""
     point: str
     params: dict[str, Any]
     rows: list[tuple[Row, Drawing]]
@@ -70,7 +70,7 @@ class Section(NamedTuple):
 
 
 class Contestant(NamedTuple):
-    """All that is said of one scheduler on one machine: a set of cards, the most telling first."""
+    """All that is said of one contestant on one machine: a set of cards, the most telling first."""
 
     anchor: str
     title: str
@@ -84,7 +84,8 @@ class Contestant(NamedTuple):
 
 def pictures(folder: Path, about: resultfile.About, cells: list[CellResult]) -> Pictures:
     """Draw the machines, and read the timelines that were drawn into a folder of results."""
-    speeds = {cell.machine: machine.speeds(cell.provenance["inputs"]["machine"]) for cell in cells if not cell.variant}
+    models = {cell.machine: cell.provenance["inputs"]["machine"] for cell in cells if not cell.variation}
+    speeds = {name: machine.speeds(model) for name, model in models.items()}
     machines = {
         name: machinepicture.svg(cpus, speeds[name]) for name, cpus in about.topologies.items() if name in speeds
     }
@@ -140,7 +141,7 @@ def _contestant(rows: list[Row], number: int, cells: list[CellResult]) -> Contes
     points = comparison.grouped([*judged, *comparison.others(rows)], lambda row: row.point)
     return Contestant(
         f"c{number}",
-        f"{first.candidate} against {first.baseline} on {first.machine}, Linux {first.kernel}",
+        f"{first.candidate} against {first.baseline} on {first.where}",
         {word.value: sum(row.verdict is word for row in judged) for word in stats.Verdict},
         [(name, str(mean or "not measured")) for name, mean in means.of(rows).items()],
         comparison.wanting(rows),
@@ -156,9 +157,9 @@ def _distribution(row: Row, cells: list[CellResult]) -> str:
     place = (row.machine, row.kernel, row.workload, row.params, "")
     curves: dict[str, list[list[int]]] = {}
     for cell in cells:
-        here = (cell.machine, cell.kernel, cell.workload, cell.params, cell.variant)
-        if here == place and cell.sched in (row.baseline, row.candidate) and cell.latencies_ns:
-            curves.setdefault(cell.sched, []).append(cell.latencies_ns)
+        here = (cell.machine, cell.kernel, cell.workload, cell.params, cell.variation)
+        if here == place and cell.variant in (row.baseline, row.candidate) and cell.latencies_ns:
+            curves.setdefault(cell.variant, []).append(cell.latencies_ns)
     return cdf.svg(curves, tracing.QUANTILES) if curves else ""
 
 
@@ -169,8 +170,7 @@ def _section(rows: list[Row], anchor: str, distribution: str) -> Section:
     drawn = [(row, _drawing(row, reach if row.result.relative else _reach(row) or 1.0)) for row in rows]
     return Section(
         anchor,
-        first.machine,
-        first.kernel,
+        first.where,
         first.point,
         first.params,
         drawn,
@@ -226,6 +226,8 @@ def _facts(cells: list[CellResult]) -> list[tuple[str, list[str]]]:
         add("QEMU", f"sha256 {inputs['qemu']}")
         add("Guest image", ", ".join(f"sha256 {digest}" for digest in inputs["image"]))
         add("Scheduler", _scheduler(cell))
+        if cell.provenance["variant"]:
+            add("Variant", cell.provenance["option"][1])
         add("Workload", f"{cell.workload}: {cell.provenance['workload_source']}")
         add("Statistics", f"numpy {versions['numpy']}, scipy {versions['scipy']}")
     return list(facts.items())

@@ -120,8 +120,8 @@ def compare(planned: Sequence[Planned], kind: Kind, results: dict[str, Results])
         results: of their boots, by the cells' keys.
     """
     measured = [pair for one in planned if (pair := _measured(one, results))]
-    rows = comparison.schedulers([cell for cell, _ in measured])
-    others = {comparison.subject(row): row for row in comparison.schedulers([cell for _, cell in measured])}
+    rows = comparison.variants([cell for cell, _ in measured])
+    others = {comparison.subject(row): row for row in comparison.variants([cell for _, cell in measured])}
     both = [(row, others[subject]) for row in rows if (subject := comparison.subject(row)) in others]
     compared = [Compared(kind=kind, row=row, varied=other) for row, other in both]
     return Invariance(kind=kind, rows=compared, lost=len(planned) - len(measured))

@@ -1,4 +1,4 @@
-"""Kernels: those that setup fetched, or any bzImage by path."""
+"""Kernels: those that setup fetched, a bzImage by path, or a tree in which one was built."""
 
 import json
 import re
@@ -16,10 +16,12 @@ class Kernel(Model):
     """A bootable kernel and its configuration."""
 
     name: str
-    """short name as the user typed it, such as `7.3`"""
+    """short name, such as `7.3`, or the release"""
     release: str
     """what `uname -r` will say"""
     image: Path
+    option: str
+    """as `--kernel` takes it"""
     config: Path
     """goes to /boot/config-RELEASE in the guest: BPF loaders read it"""
 
@@ -72,32 +74,56 @@ def known() -> dict[str, str]:
 
 
 def find(name: str) -> Kernel:
-    """Return the kernel of a short name (`7.3`), of a release, or of a path to a bzImage.
+    """Return the kernel of a short name (`7.3`), of a release, or of a path to a bzImage or to a built kernel tree.
 
-    A path needs the kernel's configuration beside it, named `config` or `config-RELEASE`.
+    A bzImage needs the kernel's configuration beside it, named `config` or `config-RELEASE`.
 
     Raises:
         HeddleError: there is no such kernel; lists the known ones.
     """
-    if "/" in name:
-        return _from_path(Path(name))
     index = known()
     release = index.get(name, name)
     folder = paths.kernel_dir(release)
-    if not release or not (folder / "vmlinuz").is_file():
+    if "/" in name or not release or not (folder / "vmlinuz").is_file():
+        if name and Path(name).is_dir():
+            return _of_tree(name)
+        if "/" in name:
+            return _of_image(name)
         have = ", ".join(sorted(index)) or "none: run `make setup`"
         wanted = name if _VERSION.fullmatch(name) else "VERSION"
-        more = f"`python3 -m setup kernel {wanted}` adds one, or give a path to a bzImage"
+        more = f"`python3 -m setup kernel {wanted}` adds one, or give a path to a bzImage or to a built kernel tree"
         raise HeddleError(f"unknown kernel '{name}'; known: {have}; {more}")
-    return Kernel(name=name, release=release, image=folder / "vmlinuz", config=folder / "config")
+    return Kernel(name=name, option=name, release=release, image=folder / "vmlinuz", config=folder / "config")
 
 
-def _from_path(image: Path) -> Kernel:
-    try:
-        release = bzimage.release(image.read_bytes(), str(image))
-    except OSError as error:
-        raise HeddleError(f"{image}: {error.strerror}") from error
+_BUILT = Path("arch/x86/boot/bzImage")
+
+
+def _of_tree(name: str) -> Kernel:
+    """Return the kernel that was built in a tree, or in a folder of its own by `make O=`."""
+    image, config = Path(name) / _BUILT, Path(name) / ".config"
+    for file in (image, config):
+        if not file.is_file():
+            raise HeddleError(f"{name}: no {file.relative_to(name)}: not a tree where `make bzImage` built a kernel")
+    return _kernel(name, image, config)
+
+
+def _of_image(name: str) -> Kernel:
+    image = Path(name)
+    release = _release(image)
     for config in (image.with_name("config"), image.with_name(f"config-{release}")):
         if config.is_file():
-            return Kernel(name=release, release=release, image=image.resolve(), config=config.resolve())
+            return _kernel(name, image, config)
     raise HeddleError(f"{image}: put the kernel's configuration beside it as config-{release}")
+
+
+def _kernel(name: str, image: Path, config: Path) -> Kernel:
+    release = _release(image)
+    return Kernel(name=release, option=name, release=release, image=image.resolve(), config=config.resolve())
+
+
+def _release(image: Path) -> str:
+    try:
+        return bzimage.release(image.read_bytes(), str(image))
+    except OSError as error:
+        raise HeddleError(f"{image}: {error.strerror}") from error

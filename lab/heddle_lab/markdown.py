@@ -20,7 +20,7 @@ _BEGIN, _END = "<!-- {name}:begin -->\n", "<!-- {name}:end -->"
 def render(rows: list[Row], about: About, folder: str | None = ".") -> str:
     """Return the tables under the command that makes them and links to what lies beside them, and the means.
 
-    Each contestant has a table of primaries and one of its other metrics. Where there are more than two schedulers, a
+    Each contestant has a table of primaries and one of its other metrics. Where there are more than two contestants, a
     table with a column for each comes first.
 
     Args:
@@ -57,7 +57,7 @@ def summary(cells: list[CellResult], about: About, folder: str) -> str:
         about: what measured them, and when it was looked at.
         folder: where the page and the results are, as seen from the page that shows the table.
     """
-    rows = comparison.schedulers(cells, about.looks)
+    rows = comparison.variants(cells, about.looks)
     words = list(Verdict)
     lines = [f"`{about.command}`\n", f"{links(folder, table=True)}\n"]
     lines.append(_line(["machine", f"of {rows[0].baseline}", *means.KINDS, *(word.value for word in words)]))
@@ -65,7 +65,7 @@ def summary(cells: list[CellResult], about: About, folder: str) -> str:
     for group in comparison.by_candidate(rows):
         mean = means.of(group)
         found = [row.verdict for row in group if row.primary]
-        command_line = group[0].scheds[-1].removeprefix(f"{group[0].candidate}=")
+        command_line = group[0].options[-1][-1].removeprefix(f"{group[0].candidate}=")
         texts = [one.short if (one := mean[kind]) else "" for kind in means.KINDS]
         lines.append(
             _line([group[0].machine, f"`{command_line}`", *texts, *(str(found.count(word)) for word in words)])
@@ -99,7 +99,7 @@ def grid(headings: Sequence[str], rows: Iterable[Sequence[str]], texts: int = 1)
 
 
 def _overview(rows: list[Row]) -> str:
-    """Return the table with a column for each scheduler of one machine and kernel; none for two of them."""
+    """Return the table with a column for each contestant of one machine and kernel; none for two of them."""
     candidates = list(dict.fromkeys(row.candidate for row in rows))
     if len(candidates) < 2:
         return ""
@@ -110,13 +110,18 @@ def _overview(rows: list[Row]) -> str:
         line[row.candidate] = units.quantity(stats.without_extremes(row.candidate_values), row.unit)
     names = [rows[0].baseline, *candidates]
     lines = [
-        f"{rows[0].machine}, Linux {rows[0].kernel}, means over the seeds without the lowest and the highest value:",
+        f"{_where(rows)}, means over the seeds without the lowest and the highest value:",
         "",
         _line(["workload", "metric", *names]),
         _line(["---", "---", *("--:" for _ in names)]),
         *(_line([*point, *(of.get(name, "") for name in names)]) for point, of in values.items()),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _where(rows: list[Row]) -> str:
+    """Return the machine and the kernels of some rows, each once."""
+    return f"{rows[0].machine}, Linux {' and '.join(dict.fromkeys(kernel for row in rows for kernel in row.kernels))}"
 
 
 def _contestant(rows: list[Row]) -> str:

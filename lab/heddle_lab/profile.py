@@ -64,7 +64,7 @@ class Function(NamedTuple):
 class Profile(Model):
     """The instructions of a cell's measured step."""
 
-    scheduler: str
+    contestant: str
     switches: int
     """context switches meanwhile"""
     functions: dict[str, Function]
@@ -104,7 +104,7 @@ def measure(cell: Cell) -> Profile:
         counts = folder / "counts"
         results = vm.run(guest, _WALL_TIMEOUT_S, counts=counts).check()
         functions = attribute(read_counts(counts), read_symbols(results.trace_text))
-    return Profile(scheduler=cell.scheduler.name, switches=switches(results, cell), functions=functions)
+    return Profile(contestant=cell.contestant.name, switches=switches(results, cell), functions=functions)
 
 
 def around(cell: Cell, before: list[Step], after: list[Step], last: Step) -> Job:
@@ -251,7 +251,7 @@ def _per_switch(numbers: list[int], profiles: list[Profile]) -> tuple[float, ...
 
 def table(profiles: list[Profile], most: int) -> tuple[list[str], list[list[str]]]:
     """Return headings and lines of `rows` as people read them."""
-    names = [profile.scheduler for profile in profiles]
+    names = [profile.contestant for profile in profiles]
     two = len(profiles) == 2
     headings = ["function", *names, *(["difference"] if two else []), *(f"calls, {name}" for name in names)]
     return headings, [_line(row, two) for row in rows(profiles, most)]

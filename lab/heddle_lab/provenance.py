@@ -3,6 +3,7 @@
 import shlex
 import shutil
 import subprocess
+from collections.abc import Sequence
 from functools import lru_cache
 from importlib import metadata
 from typing import Any
@@ -40,7 +41,8 @@ def of_cell(cell: Cell, flags: list[str], judged: dict[str, dict[str, Any]]) -> 
         flags: of `heddle run`, that it took to measure the cell and its twin.
         judged: unit and direction of metrics beside the workload's own that are compared.
     """
-    primary = cell.workload.primary(cell.params)
+    settings = cell.contestant.variant
+    primary = cell.workload.primary(cell.values)
     flags = [*flags, *_given(cell)]
     return {
         "cell": cell.key(),
@@ -50,14 +52,17 @@ def of_cell(cell: Cell, flags: list[str], judged: dict[str, dict[str, Any]]) -> 
         "versions": versions(),
         "sources": sources.of_cell(cell),
         "flags": flags,
-        "sched_option": cell.scheduler.option,
-        "kernel_release": cell.kernel.release,
+        "option": cell.contestant.option,
+        "variant": settings.model_dump(exclude={"name"}, exclude_defaults=True) if settings else {},
+        "kernel": cell.booted.name,
+        "kernel_option": cell.kernel.option,
+        "kernel_release": cell.booted.release,
         "machine_source": cell.machine.source,
         "workload_source": cell.workload.source,
         "metrics": {
             metric.name: metric.about() | ({"primary": True} if metric.name == primary else {})
             for metric in cell.workload.metrics
-            if metric.is_judged(cell.params)
+            if metric.is_judged(cell.values)
         }
         | judged,
     }
@@ -75,7 +80,7 @@ def command(
     kernel: str,
     workload: str,
     params: dict[str, Any],
-    scheds: list[str],
+    contestants: Sequence[Sequence[str]],
     seeds: int,
     flags: list[str],
 ) -> str:
@@ -83,14 +88,14 @@ def command(
 
     Args:
         machine: its name.
-        kernel: its name.
+        kernel: as `--kernel` takes it.
         workload: its name.
         params: the workload's parameters.
-        scheds: schedulers as `--sched` takes them.
+        contestants: the words that name each, such as `--sched eevdf`.
         seeds: number of seeds.
         flags: such as `--trace`.
     """
     words = ["bin/heddle", "run", "--machine", machine, "--kernel", kernel, "--workload", workload]
     words += [word for name, value in params.items() for word in ("--param", f"{name}={value}")]
-    words += [word for sched in scheds for word in ("--sched", sched)]
+    words += [word for option in contestants for word in option]
     return shlex.join([*words, "--seeds", str(seeds), *flags])

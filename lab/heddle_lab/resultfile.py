@@ -6,9 +6,9 @@ apart from the rest, which is the same for all seeds.
 
 import json
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from heddle_lab import files, provenance, sharing, tracing
 from heddle_lab.cell import Cell
@@ -32,11 +32,15 @@ class CellResult(Model):
 
     machine: str
     kernel: str
+    """of the run; a variant may have its own"""
+    variant: Annotated[str, Field(min_length=1)]
+    """the side of the comparison: the variant's name, or the scheduler's if that is all that differs"""
     sched: str
     workload: str
     params: dict[str, Value]
+    """of the run; a variant may have its own values"""
     seed: int
-    variant: str = ""
+    variation: str = ""
     """how the machine's model was varied for `--robust`; empty: not at all"""
     metrics: dict[str, int | float]
     latencies_ns: list[int] = []
@@ -75,7 +79,7 @@ def from_cell(cell: Cell, results: Results, traced: Results | None = None) -> Ce
     """
     measured = results.step(cell.measured_step)
     named = {metric.name for metric in cell.workload.metrics}
-    own = cell.workload.measure(results, cell.params, cell.machine)
+    own = cell.workload.measure(results, cell.values, cell.machine)
     metrics: dict[str, int | float] = {"elapsed_ns": measured.elapsed_ns}
     if "switches" in measured.counters:
         metrics["switches"] = measured.counters["switches"]
@@ -95,16 +99,17 @@ def from_cell(cell: Cell, results: Results, traced: Results | None = None) -> Ce
         }
         latencies = tracing.latency_quantiles(traced, cell.measured_step)
         flags.append("--trace")
-    if cell.variant:
+    if cell.variation:
         flags.append("--robust")
     return CellResult(
         machine=cell.machine.name,
         kernel=cell.kernel.name,
+        variant=cell.contestant.name,
         sched=cell.scheduler.name,
         workload=cell.workload.name,
         params=cell.params,
         seed=cell.seed,
-        variant=cell.variant,
+        variation=cell.variation,
         metrics=metrics | own | {"virtual_ns": results.virtual_ns, WALL_METRIC: results.wall_s},
         latencies_ns=latencies,
         counters=measured.counters,
@@ -225,7 +230,7 @@ def find(cells: list[CellResult], wanted: dict[str, Any], params: dict[str, Valu
     found = [
         cell
         for cell in cells
-        if not cell.variant
+        if not cell.variation
         and all(getattr(cell, name) == value for name, value in asked.items())
         and params.items() <= cell.params.items()
     ]
@@ -237,4 +242,4 @@ def find(cells: list[CellResult], wanted: dict[str, Any], params: dict[str, Valu
     first, other = found[:2]
     fields = [name for name in ("machine", "kernel") if getattr(first, name) != getattr(other, name)]
     fields += [f"param {name}" for name in first.params if first.params[name] != other.params.get(name)]
-    raise HeddleError(f"{len(found)} cells have {what}: add --{fields[0] if fields else 'sched'}")
+    raise HeddleError(f"{len(found)} cells have {what}: add --{fields[0] if fields else 'variant'}")

@@ -38,7 +38,7 @@ def _with_costs(machine: Machine) -> dict[str, Machine]:
     return {name: machine.model_copy(update={"costs": costs}) for name, costs in varied.items()}
 
 
-def variants(machine: Machine) -> dict[str, Machine]:
+def variations(machine: Machine) -> dict[str, Machine]:
     """Return the variations of a machine, by name; each differs from it in one thing."""
     clock, caches = machine.clock, machine.caches
     varied = {

@@ -114,7 +114,7 @@ def parse(text: str) -> Scheduler:
         )
     if not equals and name == EEVDF:
         return Scheduler(name=name, option=name)
-    if not equals and name not in (HEDDLE, *_peers()):
+    if not equals and not is_known(name):
         known = ", ".join([EEVDF, HEDDLE, *_peers()])
         raise HeddleError(
             f"unknown scheduler '{name}'; known: {known}, or NAME=COMMAND; "
@@ -130,6 +130,28 @@ def parse(text: str) -> Scheduler:
     if program:
         argv[0] = f"{hostfiles.PROGRAMS}/{program.name}"
     return Scheduler(name=name, option=text, argv=argv, program=program.resolve() if program else None)
+
+
+def of_command(text: str) -> Scheduler:
+    """Return the scheduler of `eevdf`, or of a command; its name is that of its program.
+
+    Raises:
+        HeddleError: the command is empty or the program missing.
+    """
+    if text == EEVDF:
+        return parse(text)
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise HeddleError(f"sched: {error} in '{text}'") from error
+    if not words:
+        raise HeddleError(f"sched: no command in '{text}'; write eevdf, scx_heddle or a command")
+    return parse(words[0] if len(words) == 1 and is_known(words[0]) else f"{Path(words[0]).name}={text}")
+
+
+def is_known(name: str) -> bool:
+    """Tell whether a scheduler is known by this name alone."""
+    return name in (EEVDF, HEDDLE, *_peers())
 
 
 def _is_command(name: str) -> bool:

@@ -75,7 +75,7 @@ def show(rows: list[Row], cells: list[CellResult], console: Console, looks: Sequ
 def titled(group: list[Row]) -> list[tuple[str, list[Row]]]:
     """Return the two tables of one contestant with their titles: primaries and other metrics; none that is empty."""
     first = group[0]
-    what = f"{first.candidate} against {first.baseline} on {first.machine}, Linux {first.kernel}"
+    what = f"{first.candidate} against {first.baseline} on {first.where}"
     parts = [("", comparison.primaries(group)), ("other metrics, ", comparison.others(group))]
     return [(f"{what}, {name}{comparison.pairs(part)}", part) for name, part in parts if part]
 
@@ -83,14 +83,14 @@ def titled(group: list[Row]) -> list[tuple[str, list[Row]]]:
 def show_single(cells: list[CellResult], console: Console) -> None:
     """Print the medians of a run without a comparison."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading in ("machine", "kernel", "scheduler", "workload", "metric"):
+    for heading in ("machine", "kernel", "variant", "workload", "metric"):
         table.add_column(heading)
     table.add_column("median", justify="right")
     groups: dict[tuple[str, str, str, str, str], list[CellResult]] = {}
     for cell in cells:
         point = " ".join([cell.workload, *(f"{name}={value}" for name, value in cell.params.items())])
-        for metric in [name for name in cell.provenance["metrics"] if name in cell.metrics and not cell.variant]:
-            groups.setdefault((cell.machine, cell.kernel, cell.sched, point, metric), []).append(cell)
+        for metric in [name for name in cell.provenance["metrics"] if name in cell.metrics and not cell.variation]:
+            groups.setdefault((cell.machine, cell.provenance["kernel"], cell.variant, point, metric), []).append(cell)
     for key, group in groups.items():
         metric = key[-1]
         middle = statistics.median(cell.metrics[metric] for cell in group)

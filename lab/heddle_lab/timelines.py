@@ -27,14 +27,14 @@ def telling(rows: list[Row], cells: list[CellResult]) -> list[CellResult]:
     for row in sorted(decided or rows, key=lambda row: -abs(row.result.effect)):
         place = (row.machine, row.kernel, row.workload, row.params, row.seeds[0], "")
         found = [cell for cell in cells if traced_key(cell) and _place(cell) == place]
-        sides = [cell for cell in found if cell.sched in (row.baseline, row.candidate)]
+        sides = [cell for cell in found if cell.variant in (row.baseline, row.candidate)]
         if sides:
             return sides
     return [cell for cell in cells if traced_key(cell)][:1]
 
 
 def _place(cell: CellResult) -> tuple[object, ...]:
-    return (cell.machine, cell.kernel, cell.workload, cell.params, cell.seed, cell.variant)
+    return (cell.machine, cell.kernel, cell.workload, cell.params, cell.seed, cell.variation)
 
 
 def traced_key(cell: CellResult) -> str | None:
@@ -46,7 +46,7 @@ def traced_key(cell: CellResult) -> str | None:
 def name(cell: CellResult) -> str:
     """Return the name of a cell's files without suffix; the key tells it from all others."""
     key = str(cell.provenance["cell"])[:8]
-    whole = f"{cell.workload}_{cell.machine}_{cell.kernel}_{cell.sched}_seed{cell.seed}_{key}"
+    whole = f"{cell.workload}_{cell.machine}_{cell.kernel}_{cell.variant}_seed{cell.seed}_{key}"
     return "".join(letter if letter.isalnum() or letter in "_.-" else "-" for letter in whole)
 
 
@@ -54,9 +54,8 @@ def label(cell: CellResult, cells: list[CellResult]) -> str:
     """Return what a picture shows, with the parameters that tell the cell from the table's others."""
     several = comparison.varying(cells)
     params = [f"{key}={value}" for key, value in cell.params.items() if (cell.workload, key) in several]
-    return (
-        f"{' '.join([cell.workload, *params])} · {cell.sched} · {cell.machine} · Linux {cell.kernel} · seed {cell.seed}"
-    )
+    system = f"{cell.machine} · Linux {cell.provenance['kernel']}"
+    return f"{' '.join([cell.workload, *params])} · {cell.variant} · {system} · seed {cell.seed}"
 
 
 def write(folder: Path, cell: CellResult, store: Store, start_ns: int | None = None, span_ns: int = SPAN_NS) -> str:

@@ -65,7 +65,7 @@ class Line(Model):
 class Transfers(Model):
     """The lines of the kernel that moved in a cell's measured step."""
 
-    scheduler: str
+    contestant: str
     switches: int
     """context switches meanwhile"""
     lines: list[Line]
@@ -82,10 +82,10 @@ def measure(cell: Cell) -> Transfers:
         file = folder / "transfers"
         results = vm.run(guest_of(cell), transfers=file).check()
         report = memorymap.read(results.trace_text)
-        memory = MemoryMap(report, btf.of_kernel(cell.kernel.bootable())[0])
+        memory = MemoryMap(report, btf.of_kernel(cell.booted.bootable())[0])
         functions = Functions(profile.read_symbols(report.code()))
         lines = name_lines(read_section(file, vm.Mark.MEASURED, vm.Mark.OVER), memory, functions)
-    return Transfers(scheduler=cell.scheduler.name, switches=profile.switches(results, cell), lines=lines)
+    return Transfers(contestant=cell.contestant.name, switches=profile.switches(results, cell), lines=lines)
 
 
 def guest_of(cell: Cell) -> vm.Guest:

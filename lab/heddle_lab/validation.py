@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from heddle_lab import experiment, invariance, kernels, machine, paths, provenance, scheduler, tomlfile, units
+from heddle_lab import experiment, invariance, kernels, machine, paths, provenance, tomlfile, units, variant
 from heddle_lab.cell import Cell
 from heddle_lab.errors import HeddleError
 from heddle_lab.results import Results
@@ -163,7 +163,7 @@ def _cell(check: Check, side: Side, defaults: Defaults, seed: int) -> Cell:
     return Cell(
         machine=box.model_copy(update={"clock": machine.Clock.model_validate(clock)}),
         kernel=kernels.find(side.kernel or defaults.kernel),
-        scheduler=scheduler.parse(side.sched or defaults.sched),
+        contestant=variant.of_scheduler(side.sched or defaults.sched),
         workload=Workload(
             name=re.sub("[^a-z0-9]+", "-", check.name.lower()).strip("-"),
             summary=check.claim,

@@ -93,7 +93,7 @@ class Guest(Model):
     job_files: payload.Files = Field(default={}, repr=False)
     """likewise, before its job begins: no snapshot hangs on them"""
     boot_parameters: tuple[str, ...] = ()
-    """of the kernel, beside those that every guest has; no cell has any"""
+    """of the kernel, behind those that every guest has"""
     compute: bool = True
     """whether one instruction stands for a load's loop; both take the same virtual time"""
 

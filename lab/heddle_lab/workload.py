@@ -342,12 +342,17 @@ def parse_param(text: str) -> tuple[str, Value]:
     name, equals, value = text.partition("=")
     if not equals or not name:
         raise HeddleError(f"--param {text}: write KEY=VALUE, such as load=1.25")
+    return name, number(value)
+
+
+def number(text: str) -> Value:
+    """Return what a parameter's value means: a number if it reads as one, else the text."""
     for kind in (int, float):
         try:
-            return name, kind(value)
+            return kind(text)
         except ValueError:
             continue
-    return name, value
+    return text
 
 
 def _content(name: str) -> str:

@@ -171,7 +171,7 @@ def test_wrong_files_are_named_with_the_key(
         ("machines", "['nosuch']", "machines: unknown machine 'nosuch'; known: "),
         ("kernels", "['5.4']", "kernels: unknown kernel '5.4'; known: 7.3"),
         ("schedulers", "['cfs']", "schedulers: unknown scheduler 'cfs'; known: eevdf"),
-        ("schedulers", "['eevdf', 'eevdf']", "schedulers: scheduler 'eevdf' is named twice"),
+        ("schedulers", "['eevdf', 'eevdf']", "schedulers: variant 'eevdf' is named twice"),
         ("workloads", "[{ name = 'nosuch' }]", "workloads: unknown workload 'nosuch'; known: "),
         (
             "workloads",

@@ -7,7 +7,7 @@ import pytest
 import zstandard
 from pydantic import ValidationError
 
-from heddle_lab import kernels, machine, scheduler, tomlfile, workload
+from heddle_lab import kernels, machine, scheduler, tomlfile, variant, workload
 from heddle_lab.cell import Cell, start_offset_ns
 from heddle_lab.errors import HeddleError
 from heddle_lab.results import Results
@@ -29,7 +29,7 @@ def cell(cache: Path, program: Path) -> Cell:
     return Cell(
         machine=machine.load("smp-4"),
         kernel=kernels.find("7.3"),
-        scheduler=scheduler.parse(f"mine={program} --slice 3"),
+        contestant=variant.of_scheduler(f"mine={program} --slice 3"),
         workload=load,
         params=load.parameters({}),
         seed=1,
@@ -58,7 +58,7 @@ def update(**values: object) -> Callable[[Cell, Path, Path], Cell]:
 
 def restart(text: str) -> Callable[[Cell, Path, Path], Cell]:
     return lambda cell, _cache, program: cell.model_copy(
-        update={"scheduler": scheduler.parse(text.replace("PROGRAM", str(program)))}
+        update={"contestant": variant.of_scheduler(text.replace("PROGRAM", str(program)))}
     )
 
 
@@ -107,7 +107,7 @@ def test_key_does_not_depend_on_where_the_program_lies(cell: Cell, tmp_path: Pat
     other = tmp_path / "elsewhere" / program.name
     other.parent.mkdir()
     other.write_bytes(program.read_bytes())
-    moved = cell.model_copy(update={"scheduler": scheduler.parse(f"mine={other} --slice 3")})
+    moved = cell.model_copy(update={"contestant": variant.of_scheduler(f"mine={other} --slice 3")})
     assert moved.key() == cell.key()
 
 
@@ -123,7 +123,7 @@ def test_the_schedulers_program_goes_to_the_guest(cell: Cell) -> None:
     assert guest.files == {"/usr/local/bin/scx_mine": (0o755, b"#!/bin/sh\n")}
     assert guest.job.scheduler is not None
     assert guest.job.scheduler.argv == ["/usr/local/bin/scx_mine", "--slice", "3"]
-    assert cell.model_copy(update={"scheduler": scheduler.parse("eevdf")}).job().scheduler is None
+    assert cell.model_copy(update={"contestant": variant.of_scheduler("eevdf")}).job().scheduler is None
 
 
 def test_published_schedulers_are_known_by_name(cache: Path) -> None:

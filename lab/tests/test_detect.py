@@ -71,7 +71,7 @@ def test_a_point_that_is_decided_gets_no_more_seeds(cells: list[Cell]) -> None:
     assert pairs(kept) == {CALM: 6, WILD: 24}
     assert [pairs(batch) for batch in batches] == [{CALM: 6, WILD: 6}, {CALM: 0, WILD: 6}, {CALM: 0, WILD: 12}]
     assert len(outcome.results) == len(kept) == 60
-    rows = comparison.schedulers(results(kept, outcome), SEARCH.looks)
+    rows = comparison.variants(results(kept, outcome), SEARCH.looks)
     assert {(row.params["for_ms"], row.verdict.value) for row in rows if row.primary} == {
         (CALM, "better"),
         (WILD, "unknown"),

@@ -7,6 +7,7 @@ import pytest
 from heddle_lab.cell import Cell
 from heddle_lab.experiment import Overrides
 from heddle_lab.history import History
+from heddle_lab.variant import Contestant
 from tests.emulator import Emulator
 
 
@@ -22,7 +23,8 @@ def cell(cache: Path) -> Cell:
 
 
 def test_the_cells_most_alike_tell(tmp_path: Path, cell: Cell) -> None:
-    other = cell.model_copy(update={"scheduler": cell.scheduler.model_copy(update={"name": "scx_other"})})
+    named = cell.scheduler.model_copy(update={"name": "scx_other"})
+    other = cell.model_copy(update={"contestant": Contestant(scheduler=named)})
     assert History(tmp_path).expected_s(cell) is None
     for wall_s in (3, 5, 100):
         History(tmp_path).add(other, wall_s)

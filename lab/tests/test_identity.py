@@ -38,6 +38,15 @@ def kernel(folder: Path, tail: bytes, config: str = "CONFIG_HZ=250\n") -> str:
     return str(folder / "bzImage")
 
 
+def tree(folder: Path, tail: bytes) -> str:
+    """Make what a kernel's build leaves in its tree."""
+    built = folder / "arch/x86/boot"
+    built.mkdir(parents=True)
+    (built / "bzImage").write_bytes(bzimage("6.99.0-mine") + tail)
+    (folder / ".config").write_text("CONFIG_HZ=250\n")
+    return str(folder)
+
+
 def run(emulator: Emulator, *more: str) -> "subprocess.CompletedProcess[str]":
     out = emulator.cache / "out"
     command = [
@@ -98,7 +107,28 @@ def test_two_workloads_of_one_name(emulator: Emulator, change: tuple[str, str]) 
 
 def test_two_schedulers_of_one_name(emulator: Emulator) -> None:
     load = ("--workload", "hackbench")
-    assert "'x' is named twice" in refused(emulator, *load, "--sched", "x=hackbench 1", "--sched", "x=hackbench 2")
+    error = refused(emulator, *load, "--sched", "x=hackbench 1", "--sched", "x=hackbench 2")
+    assert "two different variants are called 'x': x=hackbench 1 and x=hackbench 2; give one of them" in error
+
+
+def test_two_variants_of_one_name(emulator: Emulator) -> None:
+    load = ("--workload", "hackbench")
+    for first, second in (
+        (["--variant", "x:feature=A"], ["--variant", "x:feature=B"]),
+        (["--sched", "x=hackbench 1"], ["--variant", "x:env=A=1"]),
+    ):
+        error = refused(emulator, *load, *first, *second)
+        assert f"two different variants are called 'x': {first[1]} and {second[1]}; give one of them" in error
+    assert "variant 'x' is named twice" in refused(emulator, *load, *["--variant", "x:env=A=1"] * 2)
+
+
+def test_two_kernel_trees_of_one_release(emulator: Emulator) -> None:
+    one, other = tree(emulator.cache / "one", b"-O2"), tree(emulator.cache / "other", b"-O3")
+    sides = ("--variant", f"a:kernel={one}", "--variant", f"b:kernel={other}")
+    error = refused(emulator, "--workload", "hackbench", *sides)
+    assert f"two different kernels are called '6.99.0-mine': {one} and {other}; build one with another" in error
+    error = refused(emulator, "--workload", "hackbench", "--kernel", one, "--sched", "eevdf", *sides[2:])
+    assert f"are called '6.99.0-mine': {one} and {other}; " in error
 
 
 def test_what_is_given_twice_counts_once(emulator: Emulator) -> None:
@@ -148,10 +178,10 @@ def test_two_runs_of_different_things(what: str) -> None:
         identity.one_run([*before, *after], "out/both")
 
 
-def test_two_runs_may_differ_in_the_scheduler_but_one_may_not() -> None:
+def test_two_runs_may_differ_in_a_variant_but_one_may_not() -> None:
     before, after = cells(), changed(cells(), with_input(scheduler={"argv": ["x"], "sha256": "dd"}))
     identity.two_runs(before, after, ("a", "b"))
-    with pytest.raises(HeddleError, match="scheduler 'eevdf' stands for two different things"):
+    with pytest.raises(HeddleError, match="variant 'eevdf' stands for two different things"):
         identity.one_run([*before, *after], "both")
 
 

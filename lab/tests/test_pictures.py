@@ -83,9 +83,9 @@ def test_a_traced_cell_is_drawn_into_the_page(
     traced: tuple[Store, list[resultfile.CellResult]], tmp_path: Path
 ) -> None:
     store, run = traced
-    rows = comparison.schedulers(run)
+    rows = comparison.variants(run)
     chosen = timelines.telling(rows, run)
-    assert {cell.sched for cell in chosen} == {"eevdf", "scx_heddle"}
+    assert {cell.variant for cell in chosen} == {"eevdf", "scx_heddle"}
     drawn = {timelines.write(tmp_path, cell, store): timelines.label(cell, run) for cell in chosen}
     about = resultfile.About(title="t", command="c", timelines=drawn, topologies={"smp-4": TOPOLOGY})
     page = html.render(about, run, rows, html.pictures(tmp_path, about, run))
@@ -122,12 +122,12 @@ def test_what_cannot_be_drawn_says_why(traced: tuple[Store, list[resultfile.Cell
 
 def test_a_cell_is_found_by_what_tells_it_from_others() -> None:
     run = cells()
-    found = resultfile.find(run, {"sched": "eevdf", "seed": 2, "kernel": None}, {"load": 1.25})
-    assert (found.sched, found.seed, found.params["load"]) == ("eevdf", 2, 1.25)
-    with pytest.raises(HeddleError, match="2 cells have sched eevdf, seed 2: add --param load"):
-        resultfile.find(run, {"sched": "eevdf", "seed": 2}, {})
-    with pytest.raises(HeddleError, match="no cell has sched cfs"):
-        resultfile.find(run, {"sched": "cfs"}, {})
+    found = resultfile.find(run, {"variant": "eevdf", "seed": 2, "kernel": None}, {"load": 1.25})
+    assert (found.variant, found.seed, found.params["load"]) == ("eevdf", 2, 1.25)
+    with pytest.raises(HeddleError, match="2 cells have variant eevdf, seed 2: add --param load"):
+        resultfile.find(run, {"variant": "eevdf", "seed": 2}, {})
+    with pytest.raises(HeddleError, match="no cell has variant cfs"):
+        resultfile.find(run, {"variant": "cfs"}, {})
 
 
 def test_the_file_keeps_what_is_drawn(tmp_path: Path) -> None:

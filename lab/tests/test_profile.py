@@ -56,9 +56,9 @@ def test_each_piece_of_code_belongs_to_the_function_that_begins_before_it() -> N
     }
 
 
-def profiled(scheduler: str, switches: int, **functions: tuple[int, int]) -> Profile:
+def profiled(contestant: str, switches: int, **functions: tuple[int, int]) -> Profile:
     named = {name.replace("_bpf", " [bpf]"): Function(*numbers) for name, numbers in functions.items()}
-    return Profile(scheduler=scheduler, switches=switches, functions={"user space": Function(80, 0), **named})
+    return Profile(contestant=contestant, switches=switches, functions={"user space": Function(80, 0), **named})
 
 
 def test_functions_come_in_the_order_in_which_schedulers_differ() -> None:

@@ -21,6 +21,9 @@ METRICS = {"elapsed_ns": {"unit": "ns", "better": "lower"}, "throughput": {"unit
 PROVENANCE = {
     "cell": "0123456789abcdef",
     "versions": {"commit": "c0ffee", "numpy": "2", "scipy": "1"},
+    "variant": {},
+    "kernel": "7.3",
+    "kernel_option": "7.3",
     "kernel_release": "7.3.4-test",
     "machine_source": "synthetic",
     "workload_source": "a <b>bold</b> program",
@@ -49,6 +52,7 @@ def cells(factor: float = 0.8, schedulers: tuple[str, ...] = ("eevdf", "scx_hedd
         CellResult(
             machine="smp-4",
             kernel="7.3",
+            variant=sched,
             sched=sched,
             workload="hackbench",
             params={"load": load, "loops": 100},
@@ -60,7 +64,7 @@ def cells(factor: float = 0.8, schedulers: tuple[str, ...] = ("eevdf", "scx_hedd
                 "wall_s": seed * 1.7,
             },
             counters={"switches": 7},
-            provenance=PROVENANCE | {"sched_option": sched},
+            provenance=PROVENANCE | {"option": ["--sched", sched]},
         )
         for seed in range(1, 7)
         for load in (0.75, 1.25)
@@ -105,7 +109,7 @@ def page(run: list[CellResult]) -> tuple[str, Outline]:
         pages=["../README.md"],
     )
     drawn = html.pictures(Path("/nonexistent"), about, run)
-    source = html.render(about, run, comparison.schedulers(run), drawn)
+    source = html.render(about, run, comparison.variants(run), drawn)
     outline = Outline()
     outline.feed(source)
     assert outline.open == []
@@ -113,7 +117,7 @@ def page(run: list[CellResult]) -> tuple[str, Outline]:
 
 
 def test_rows_pair_by_seed_and_judge() -> None:
-    rows = comparison.schedulers(cells())
+    rows = comparison.variants(cells())
     assert [(row.point, row.metric) for row in rows if row.primary] == [
         ("hackbench load=0.75", "elapsed_ns"),
         ("hackbench load=1.25", "elapsed_ns"),
@@ -130,12 +134,12 @@ def test_rows_pair_by_seed_and_judge() -> None:
 
 
 def test_seeds_without_a_partner_are_left_out() -> None:
-    run = [cell for cell in cells() if not (cell.sched == "eevdf" and cell.seed == 2)]
-    assert {tuple(row.seeds) for row in comparison.schedulers(run)} == {(1, 3, 4, 5, 6)}
+    run = [cell for cell in cells() if not (cell.variant == "eevdf" and cell.seed == 2)]
+    assert {tuple(row.seeds) for row in comparison.variants(run)} == {(1, 3, 4, 5, 6)}
 
 
 def test_the_first_scheduler_is_the_baseline_of_all_others() -> None:
-    rows = comparison.schedulers(cells(schedulers=("a", "b", "c")))
+    rows = comparison.variants(cells(schedulers=("a", "b", "c")))
     assert {(row.baseline, row.candidate) for row in rows} == {("a", "b"), ("a", "c")}
 
 
@@ -143,7 +147,7 @@ def with_latencies(factors: dict[float, float], workloads: tuple[str, ...] = ("h
     """Return a run in which a point's times are divided by a factor, by load, and its p99 is multiplied by it."""
     run = []
     for cell in cells():
-        times = 1 if cell.sched == "eevdf" else factors[float(cell.params["load"])]
+        times = 1 if cell.variant == "eevdf" else factors[float(cell.params["load"])]
         noise = 1 + cell.seed / 1000
         metrics = {"elapsed_ns": 1e6 / times * noise, "throughput": 7.0, "latency_ns.p99": 100.0 * times}
         about = cell.provenance | {"metrics": {**METRICS, "latency_ns.p99": {"unit": "ns", "better": "lower"}}}
@@ -156,10 +160,10 @@ def with_latencies(factors: dict[float, float], workloads: tuple[str, ...] = ("h
 def test_means_are_geometric_and_count_a_short_time_as_speed() -> None:
     """Times fall to a half at one point and to an eighth at the other, p99 rises to double and to eight times."""
     run = with_latencies({0.75: 2, 1.25: 8})
-    [line] = means.lines(comparison.schedulers(run))
+    [line] = means.lines(comparison.variants(run))
     assert line.startswith("scx_heddle against eevdf on smp-4, Linux 7.3: throughput +100.0 % (")
     assert "p50 not measured, p99 +300.0 % (" in line
-    half = means.of(comparison.schedulers([cell for cell in run if cell.params["load"] == 0.75]))["throughput"]
+    half = means.of(comparison.variants([cell for cell in run if cell.params["load"] == 0.75]))["throughput"]
     assert half is not None
     assert (half.rows, half.workloads, half.extreme) == (2, 1, "")
     assert half.effect == pytest.approx(2**0.5 - 1)
@@ -173,7 +177,7 @@ def test_a_workload_has_one_vote_however_often_it_is_swept() -> None:
         for cell in with_latencies({0.75: 1, 1.25: 1})
         if cell.params["load"] == 0.75
     ]
-    mean = means.of(comparison.schedulers(run))["p99"]
+    mean = means.of(comparison.variants(run))["p99"]
     assert mean is not None
     assert (mean.effect, mean.workloads, mean.rows) == (pytest.approx(1), 2, 3)
     assert {"hackbench": 0, "tbench": 3}[mean.extreme] == pytest.approx(mean.without)
@@ -181,20 +185,20 @@ def test_a_workload_has_one_vote_however_often_it_is_swept() -> None:
 
 def test_means_have_the_interval_of_their_seeds() -> None:
     run = [cell for cell in cells() if cell.params["load"] == 0.75]
-    rows = [row for row in comparison.schedulers(run) if row.metric == "elapsed_ns"]
+    rows = [row for row in comparison.variants(run) if row.metric == "elapsed_ns"]
     mean = means.mean(rows)
     assert mean is not None
     [low, high] = [1 / (1 + end) - 1 for end in (rows[0].result.high, rows[0].result.low)]
     assert (mean.low, mean.high) == pytest.approx((low, high))
     assert low < mean.effect < high
-    one = means.mean(comparison.schedulers([cell for cell in run if cell.seed == 1]))
+    one = means.mean(comparison.variants([cell for cell in run if cell.seed == 1]))
     assert "(no interval; 1 workload)" in str(one)
 
 
 def test_coverage_of_a_mean_is_that_of_its_seeds() -> None:
     """Three workloads whose seeds go together: what one seed does to all is not taken for three opinions."""
     random, covered, trials = np.random.default_rng(1), 0, 200
-    [row] = [row for row in comparison.schedulers(cells()) if row.metric == "elapsed_ns"][:1]
+    [row] = [row for row in comparison.variants(cells()) if row.metric == "elapsed_ns"][:1]
     for _ in range(trials):
         shared = random.normal(size=6)
         rows = []
@@ -214,7 +218,7 @@ def test_table_shows_no_wall_time_and_is_the_same_twice() -> None:
     for wall in (1.0, 4321.0):
         run = [cell.model_copy(update={"metrics": cell.metrics | {"wall_s": wall}}) for cell in cells()]
         console = Console(width=140, file=io.StringIO(), record=True)
-        table.show(comparison.schedulers(run), run, console)
+        table.show(comparison.variants(run), run, console)
         texts.append(console.export_text())
     assert texts[0] == texts[1]
     assert re.search(r"hackbench load=0.75 +elapsed_ns ↓ +802.5 µs +644.8 µs +−19.7 % .* better", texts[0])
@@ -301,7 +305,7 @@ def test_gate_fails_on_a_loss_only(two_runs: tuple[Path, Path]) -> None:
 def test_gate_fails_if_cells_are_gone(two_runs: tuple[Path, Path]) -> None:
     before, after = two_runs
     run = resultfile.read(before)
-    resultfile.write(after, [cell for cell in run if (cell.sched, cell.seed) != ("scx_heddle", 2)])
+    resultfile.write(after, [cell for cell in run if (cell.variant, cell.seed) != ("scx_heddle", 2)])
     gone = CliRunner().invoke(cli.cli, ["compare", str(before), str(after)], standalone_mode=False)
     assert gone.return_value == 1
     assert "none of 4 primary rows is worse" in gone.output
@@ -315,7 +319,7 @@ def gate(tmp_path: Path, factors: list[float], *options: str) -> tuple[int, str]
     """Compare two runs whose times differ by a factor for each seed; return exit status and output."""
     after = []
     for cell in cells():
-        factor = factors[cell.seed - 1] if cell.sched == "scx_heddle" else 1
+        factor = factors[cell.seed - 1] if cell.variant == "scx_heddle" else 1
         after.append(
             cell.model_copy(update={"metrics": cell.metrics | {"elapsed_ns": cell.metrics["elapsed_ns"] * factor}})
         )
@@ -365,7 +369,7 @@ def test_the_gate_speaks_json(tmp_path: Path) -> None:
     assert said["status"] == status == 1
     assert said["primary"] == {"better": 0, "worse": 2, "same": 2, "unknown": 0}
     [row, *_] = [row for row in said["rows"] if row["primary"] and row["verdict"] == "worse"]
-    assert (row["sched"], row["metric"], row["pairs"]) == ("scx_heddle", "elapsed_ns", 6)
+    assert (row["variant"], row["metric"], row["pairs"]) == ("scx_heddle", "elapsed_ns", 6)
     assert 0.04 < row["low"] < row["effect"] < row["high"] < 0.07
     assert len(row["before"]) == len(row["seeds"]) == 6
 
@@ -457,10 +461,10 @@ def without(metric: str, cell: CellResult) -> CellResult:
 def test_what_some_cells_lack_is_compared_where_it_is() -> None:
     """As percentiles of too few samples: of one point none, of the other some seeds of one scheduler."""
     run = [
-        without("throughput", cell) if cell.params["load"] == 1.25 or (cell.sched == "b" and cell.seed > 3) else cell
+        without("throughput", cell) if cell.params["load"] == 1.25 or (cell.variant == "b" and cell.seed > 3) else cell
         for cell in cells(schedulers=("a", "b", "c"))
     ]
-    rows = comparison.schedulers(run)
+    rows = comparison.variants(run)
     known = {(row.candidate, row.params["load"]): row.seeds for row in rows if row.metric == "throughput"}
     assert known == {("b", 0.75): [1, 2, 3], ("c", 0.75): [1, 2, 3, 4, 5, 6]}
     assert len([row for row in rows if row.metric == "elapsed_ns"]) == 4
@@ -473,7 +477,7 @@ def test_what_some_cells_lack_is_compared_where_it_is() -> None:
     assert "other metrics, 3 paired seeds" in output.getvalue()
     single = io.StringIO()
     table.show_single(
-        [without("throughput", cell) for cell in run if cell.sched == "a"], Console(file=single, width=200)
+        [without("throughput", cell) for cell in run if cell.variant == "a"], Console(file=single, width=200)
     )
     assert "throughput" not in single.getvalue()
     lost = [without("throughput", cell) for cell in run]
@@ -482,10 +486,10 @@ def test_what_some_cells_lack_is_compared_where_it_is() -> None:
 
 def test_one_seed_is_one_pair() -> None:
     run = [cell for cell in cells() if cell.seed == 1]
-    assert "Linux 7.3, 1 paired seed:" in markdown.render(comparison.schedulers(run), ABOUT)
+    assert "Linux 7.3, 1 paired seed:" in markdown.render(comparison.variants(run), ABOUT)
     assert "1 paired seed<" in page(run)[0]
     assert '<span class="word">unknown</span>' in page(run)[0]
-    assert {row.verdict for row in comparison.schedulers(run)} == {Verdict.UNKNOWN}
+    assert {row.verdict for row in comparison.variants(run)} == {Verdict.UNKNOWN}
 
 
 def test_a_piped_table_is_not_cut(tmp_path: Path) -> None:
@@ -510,6 +514,7 @@ def test_a_piped_table_is_not_cut(tmp_path: Path) -> None:
         (["run", "--workload", "hackbench", "--kernel", "new"], "7.3; `python3 -m setup kernel VERSION` adds one, or"),
         (["run", "--workload", "hackbench", "--sched", "cfs"], "unknown scheduler 'cfs'; known: eevdf, scx_heddle"),
         (["run", "--workload", "hackbench", "--sched", "eevdf", "--sched", "eevdf"], "'eevdf' is named twice"),
+        (["run", "--workload", "hackbench", "--variant", "x:y=1"], "no key 'y'; known: sched, kernel, cmdline, sysctl"),
         (["run", "--workload", "hackbench", "--param", "speed=1"], "--param speed: no workload here has"),
         (["run", "--workload", "hackbench", "--param", "load"], "--param load: write KEY=VALUE"),
         (["run", "--workload", "hackbench", "--sched", "eevdf", "--param", "load=x"], "parameter 'load' is a number"),
@@ -600,10 +605,10 @@ def test_the_most_telling_rows_come_first() -> None:
     run = []
     for cell in cells():
         for name, times in factors.items():
-            value = 1e6 * (1 + cell.seed / 1000) * (times[cell.seed - 1] if cell.sched == "scx_heddle" else 1)
+            value = 1e6 * (1 + cell.seed / 1000) * (times[cell.seed - 1] if cell.variant == "scx_heddle" else 1)
             moved = {"workload": name, "params": {}, "metrics": {"elapsed_ns": value, "virtual_ns": 10**9}}
             run += [cell.model_copy(update=moved)] if cell.params["load"] == 0.75 else []
-    rows = comparison.schedulers(run)
+    rows = comparison.variants(run)
     found = [(row.workload, row.verdict) for row in comparison.primaries(rows)]
     words = [Verdict.BETTER, Verdict.WORSE, Verdict.SAME, Verdict.UNKNOWN]
     assert found == list(zip(factors, words, strict=True))
@@ -629,29 +634,29 @@ def test_a_page_has_a_set_of_cards_for_each_contestant() -> None:
 
 
 def test_the_verdict_on_one_contestant_does_not_depend_on_others() -> None:
-    alone = comparison.schedulers(cells(schedulers=("a", "b")))
-    beside = comparison.schedulers(cells(schedulers=("a", "b", "c", "d")))
+    alone = comparison.variants(cells(schedulers=("a", "b")))
+    beside = comparison.variants(cells(schedulers=("a", "b", "c", "d")))
     assert alone == [row for row in beside if row.candidate == "b"]
 
 
 def test_a_summary_always_shows_throughput_p50_and_p99() -> None:
-    [line] = means.lines(comparison.schedulers(cells()))
+    [line] = means.lines(comparison.variants(cells()))
     assert re.search(r": throughput [+−].* %.*, p50 not measured, p99 not measured$", line)
 
 
 def test_a_result_without_a_primary_metric_takes_its_first() -> None:
     """As results do that were written before workloads declared one."""
-    assert {row.metric for row in comparison.schedulers(cells()) if row.primary} == {"elapsed_ns"}
+    assert {row.metric for row in comparison.variants(cells()) if row.primary} == {"elapsed_ns"}
     metrics = METRICS | {"throughput": METRICS["throughput"] | {"primary": True}}
     declared = [cell.model_copy(update={"provenance": cell.provenance | {"metrics": metrics}}) for cell in cells()]
-    assert {row.metric for row in comparison.schedulers(declared) if row.primary} == {"throughput"}
+    assert {row.metric for row in comparison.variants(declared) if row.primary} == {"throughput"}
 
 
 def test_looks_are_said_and_counted() -> None:
     run = cells()
     about = ABOUT.model_copy(update={"looks": [6, 12]})
-    rows = comparison.schedulers(run, about.looks)
-    assert rows[0].result.high - rows[0].result.low > (one := comparison.schedulers(run)[0].result).high - one.low
+    rows = comparison.variants(run, about.looks)
+    assert rows[0].result.high - rows[0].result.low > (one := comparison.variants(run)[0].result).high - one.low
     note = "Looked at after 6 and 12 pairs"
     assert note in markdown.render(rows, about)
     assert note in html.render(about, run, rows, html.pictures(Path("/nonexistent"), about, run))
@@ -661,11 +666,11 @@ def test_looks_are_said_and_counted() -> None:
 
 
 def test_several_schedulers_share_a_table_first() -> None:
-    text = markdown.render(comparison.schedulers(cells(schedulers=("a", "b", "c"))), ABOUT)
+    text = markdown.render(comparison.variants(cells(schedulers=("a", "b", "c"))), ABOUT)
     first = text.split("paired seeds")[0]
     assert "| workload | metric | a | b | c |" in first
     assert re.search(r"\| hackbench load=0.75 \| elapsed_ns ↓ \| 802.5 µs \| 644\.\d µs \| 644\.\d µs \|", first)
-    assert "without the lowest" not in markdown.render(comparison.schedulers(cells()), ABOUT)
+    assert "without the lowest" not in markdown.render(comparison.variants(cells()), ABOUT)
 
 
 def test_table_goes_into_a_page(tmp_path: Path, two_runs: tuple[Path, Path]) -> None:

@@ -9,11 +9,11 @@ from tests.test_report import cells
 
 
 def varied(name: str, factor: float) -> list[CellResult]:
-    return [cell.model_copy(update={"variant": name}) for cell in cells(factor)]
+    return [cell.model_copy(update={"variation": name}) for cell in cells(factor)]
 
 
 def verdicts(run: list[CellResult]) -> list[tuple[Verdict, list[str]]]:
-    rows = comparison.schedulers(run)
+    rows = comparison.variants(run)
     return [(row.verdict, row.fragile) for row in rows if row.metric == "elapsed_ns"]
 
 
@@ -33,7 +33,7 @@ def test_what_was_not_measured_confirms_nothing() -> None:
 
 
 def test_variations_are_no_rows_of_their_own() -> None:
-    assert len(comparison.schedulers([*cells(0.8), *varied("Q/4", 0.8)])) == len(comparison.schedulers(cells(0.8)))
+    assert len(comparison.variants([*cells(0.8), *varied("Q/4", 0.8)])) == len(comparison.variants(cells(0.8)))
 
 
 def test_two_runs_are_compared_as_robustly_as_both_were_measured() -> None:
@@ -48,8 +48,8 @@ def test_two_runs_are_compared_as_robustly_as_both_were_measured() -> None:
 def test_each_variation_differs_in_one_thing(name: str) -> None:
     box = machine.load(name)
     mine = facts(box)
-    for variant in robust.variants(box).values():
-        assert len([key for key, value in facts(variant).items() if value != mine[key]]) == 1
+    for variation in robust.variations(box).values():
+        assert len([key for key, value in facts(variation).items() if value != mine[key]]) == 1
 
 
 def facts(box: machine.Machine) -> dict[str, object]:
@@ -66,15 +66,15 @@ def test_what_a_machine_does_not_have_is_not_varied() -> None:
     small, large = machine.load("smp-4"), machine.load("smp-16-2llc")
     always = ["Q/4", "speed -30 %", "speed +30 %"]
     costs = [f"{cost}: {change}" for change in ("none", "half", "double") for cost in COSTS]
-    assert list(robust.variants(small)) == [*always, *costs]
+    assert list(robust.variations(small)) == [*always, *costs]
     more = ["SMT 50 %", "SMT 75 %", "no cold caches", "cold caches x2"]
-    assert list(robust.variants(large)) == [*always, *more, *costs]
-    assert list(robust.variants(small.model_copy(update={"costs": machine.Costs()}))) == always
+    assert list(robust.variations(large)) == [*always, *more, *costs]
+    assert list(robust.variations(small.model_copy(update={"costs": machine.Costs()}))) == always
 
 
 def test_speeds_keep_their_ratio() -> None:
     hybrid = machine.load("alderlake-8p8e")
-    variants = robust.variants(hybrid)
-    speeds = [sorted({cpu.speed for cpu in variants[f"speed {sign}30 %"].layout()}) for sign in "-+"]
+    varied = robust.variations(hybrid)
+    speeds = [sorted({cpu.speed for cpu in varied[f"speed {sign}30 %"].layout()}) for sign in "-+"]
     assert speeds == [[42, 70], [78, 130]]
-    assert variants["Q/4"].clock.quantum_ns == 250
+    assert varied["Q/4"].clock.quantum_ns == 250

@@ -101,6 +101,6 @@ def test_published_table_stands_below_the_command_that_makes_it(table: Path) -> 
 def test_published_table_and_page_are_what_report_makes_of_the_results(table: Path) -> None:
     folder = table.parent
     cells, about = resultfile.read(folder), resultfile.about(folder)
-    rows = comparison.schedulers(cells, about.looks)
+    rows = comparison.variants(cells, about.looks)
     assert table.read_text() == markdown.render(rows, about)
     assert (folder / html.NAME).read_text() == html.render(about, cells, rows, html.pictures(folder, about, cells))

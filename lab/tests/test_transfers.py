@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heddle_lab import kernels, machine, memorymap, profile, scheduler, transfers, workload
+from heddle_lab import kernels, machine, memorymap, profile, transfers, variant, workload
 from heddle_lab.cell import Cell
 from heddle_lab.errors import HeddleError
 from heddle_lab.machine import Costs
@@ -122,7 +122,7 @@ def test_nothing_is_lost(places: set[tuple[Callable[[int], int], int, int, bool]
 
 def test_the_table_has_sums_and_the_most_expensive_lines_per_switch() -> None:
     found = Transfers(
-        scheduler="mine",
+        contestant="mine",
         switches=10,
         lines=named(fetch(GRQS, 700, cpus=0b101), fetch(GRQS + 64, 90), fetch(RUNQUEUES, 50)),
     )
@@ -144,7 +144,7 @@ def cell(*, background: bool) -> Cell:
     return Cell(
         machine=box.model_copy(update={"costs": Costs()}) if not background else box,
         kernel=kernels.find("7.3"),
-        scheduler=scheduler.parse("eevdf"),
+        contestant=variant.of_scheduler("eevdf"),
         workload=load.model_copy(update={"steps": steps}),
         params={"loops": 10, "depth": 0},
         seed=1,

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from heddle_lab import bzimage, kernels, machine, scheduler, vm, workload
+from heddle_lab import bzimage, kernels, machine, variant, vm, workload
 from heddle_lab.cell import Cell
 from heddle_lab.job import Job, Step, Write
 from heddle_lab.runner import Progress, Runner
@@ -58,7 +58,7 @@ def make_cell(kernel: str, sched: str, seed: int) -> Cell:
     return Cell(
         machine=machine.load("smp-4"),
         kernel=kernels.find(kernel),
-        scheduler=scheduler.parse(sched),
+        contestant=variant.of_scheduler(sched),
         workload=load,
         params=load.parameters({"loops": 20}),
         seed=seed,

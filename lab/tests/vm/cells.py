@@ -1,6 +1,6 @@
 """Cells of one program of the load generator."""
 
-from heddle_lab import kernels, machine, scheduler
+from heddle_lab import kernels, machine, variant
 from heddle_lab.cell import Cell
 from heddle_lab.workload import Metric, Workload
 
@@ -25,7 +25,7 @@ def cell_of(kernel: str, argv: list[str], sched: str = "eevdf", *, costs: bool =
     return Cell(
         machine=box if costs else box.model_copy(update={"costs": machine.Costs()}),
         kernel=kernels.find(kernel),
-        scheduler=scheduler.parse(sched),
+        contestant=variant.of_scheduler(sched),
         workload=load,
         params={},
         seed=1,
