@@ -52,6 +52,7 @@ from heddle_lab import (
 from heddle_lab.cell import Cell
 from heddle_lab.errors import HeddleError
 from heddle_lab.experiment import Experiment, Overrides
+from heddle_lab.hardware import machinefile
 from heddle_lab.job import Job
 from heddle_lab.measures import drawing, perfetto
 from heddle_lab.progress import Reporter
@@ -571,6 +572,37 @@ def machines() -> None:
         ("machine", "CPUs", "LLCs", "threads", "what it is"),
         [(m.name, str(m.cpus), str(m.topology.llcs), str(m.topology.threads), m.summary) for m in boxes],
     )
+
+
+@cli.command(name="machine")
+@click.option(
+    "--from",
+    "source",
+    type=click.Path(path_type=Path),
+    default=Path("/"),
+    metavar="SOURCE",
+    help="An XML file of lstopo, a copy of /sys, or a tar archive of one, as hwloc-gather-topology writes it; "
+    "default: this machine.",
+)
+@click.option(
+    "--scale", type=click.IntRange(1, machine.MOST_CPUS), metavar="N", help="Shrink it to N CPUs at the most."
+)
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE.toml", help="Default: print it.")
+def write_machine(source: Path, scale: int | None, out: Path | None) -> None:
+    """Write a machine file for a real machine.
+
+    Each value says where it comes from: it was read, or it is assumed to be as on the likest shipped machine. What
+    the file cannot express is approximated, and its first lines say so; `heddle calibrate` measures the costs.
+    """
+    seen = machinefile.read(source)
+    text, remarks = machinefile.write(seen, machinefile.name_of(out.stem) if out else None, scale)
+    for remark in remarks:
+        click.echo(f"heddle: {remark}", err=True)
+    if out is None:
+        click.echo(text, nl=False)
+    else:
+        files.write_text(out, text)
+        click.echo(out)
 
 
 @cli.command()
