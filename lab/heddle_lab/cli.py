@@ -18,6 +18,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from heddle_lab import (
+    backends,
     compare,
     comparison,
     detect,
@@ -49,6 +50,8 @@ from heddle_lab import (
     vm,
     workload,
 )
+from heddle_lab.backends.clock import Clock
+from heddle_lab.backends.host import Host
 from heddle_lab.cell import Cell
 from heddle_lab.errors import HeddleError
 from heddle_lab.experiment import Experiment, Overrides
@@ -141,6 +144,14 @@ def cli(debug: bool) -> None:
 @click.option("--trace", is_flag=True, help="Measure waits, waste and lag from tracepoints, in a second boot per cell.")
 @click.option("--robust", is_flag=True, help="Vary the model; a sign that does not survive is unknown.")
 @click.option("--fresh", is_flag=True, help="Measure again what was measured before, and insist on the same result.")
+@click.option(
+    "--backend",
+    "backend_name",
+    type=click.Choice(backends.NAMES),
+    default=backends.NAMES[0],
+    show_default=True,
+    help="What runs the cells: guests in virtual time, this machine in wall time, or guests under KVM.",
+)
 @click.option("--cold", is_flag=True, help="Boot each guest, without snapshots: slower, and the same to the last bit.")
 def run(
     file: str | None,
@@ -153,6 +164,7 @@ def run(
     trace: bool,
     robust: bool,
     out: Path | None,
+    backend_name: str,
     **how: Any,
 ) -> int:
     """Measure an experiment (a name, a .toml file, or --workload alone) and compare its schedulers."""
@@ -167,12 +179,15 @@ def run(
         robust=robust,
     )
     wanted = overrides.apply(experiment.load(file) if file else None)
-    cells = wanted.cells(overrides.origins(file) if file else experiment.NOWHERE)
     folder = out or Path("out") / wanted.name
+    backend = _backend(backend_name, overrides, folder)
+    cells = backend.cells(wanted, overrides.origins(file) if file else experiment.NOWHERE)
     files.make_folder(folder)  # before hours of measurement
 
     def measure(batch: list[Cell]) -> Outcome:
-        return _boot(batch, wanted.trace, how)
+        boots = [boot for cell in batch for boot in ((cell, cell.twin()) if wanted.trace else (cell,))]
+        with Reporter(len(boots)) as reporter:
+            return backend.run(boots, how, reporter)
 
     looks: list[int] = []
     if how["detect"]:
@@ -186,26 +201,19 @@ def run(
     return _conclude(wanted, cells, outcome, folder, looks)
 
 
-def _boot(cells: list[Cell], traced: bool, how: dict[str, Any]) -> Outcome:
-    """Measure cells, and their twins if they are traced.
+def _backend(name: str, overrides: Overrides, folder: Path) -> backends.Backend:
+    """Return what runs the cells.
 
-    Args:
-        cells: what to measure.
-        traced: whether they have twins.
-        how: `jobs`, `dask_address`, `fresh`, `cold`, as on the command line.
+    Raises:
+        HeddleError: it does not work here, or not with these options.
     """
-    boots = [boot for cell in cells for boot in ((cell, cell.twin()) if traced else (cell,))]
-    with Reporter(len(boots)) as reporter:
-        runner = Runner(
-            Store(paths.cells()),
-            jobs=how["jobs"],
-            dask_address=how["dask_address"],
-            fresh=how["fresh"],
-            cold=how["cold"],
-            announce=reporter.announce,
-            report=reporter.show,
-        )
-        return runner.run(boots)
+    match name:
+        case "kvm":
+            raise backends.kvm()
+        case "host":
+            return Host(folder, overrides.machines, overrides.kernels)
+        case _:
+            return Clock()
 
 
 def _conclude(wanted: Experiment, cells: list[Cell], outcome: Outcome, folder: Path, looks: list[int]) -> int:

@@ -25,6 +25,7 @@ class Row(Model):
 
     machine: str
     kernel: str
+    backend: str = "clock"
     workload: str
     params: dict[str, Value]
     point: str
@@ -53,6 +54,12 @@ class Row(Model):
     verdict: Verdict
     fragile: list[str] = []
     """variants of the model in which the effect has not the sign that it has here; with any, the word is unknown"""
+
+    @property
+    def place(self) -> str:
+        """The machine, the kernel, and the back end unless that is the laboratory's clock, for reading."""
+        backend = "" if self.backend == "clock" else f", back end {self.backend}"
+        return f"{self.machine}, Linux {self.kernel}{backend}"
 
     @property
     def heading(self) -> str:
@@ -317,6 +324,7 @@ def _rows(paired: list[Pair], names: tuple[str, str], rule: _Rule) -> Iterator[R
         yield Row(
             machine=first.machine,
             kernel=first.kernel,
+            backend=first.backend,
             workload=first.workload,
             params=first.params,
             point=first.workload,

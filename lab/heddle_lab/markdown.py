@@ -110,7 +110,7 @@ def _overview(rows: list[Row]) -> str:
         line[row.candidate] = units.quantity(stats.without_extremes(row.candidate_values), row.unit)
     names = [rows[0].baseline, *candidates]
     lines = [
-        f"{rows[0].machine}, Linux {rows[0].kernel}, means over the seeds without the lowest and the highest value:",
+        f"{rows[0].place}, means over the seeds without the lowest and the highest value:",
         "",
         _line(["workload", "metric", *names]),
         _line(["---", "---", *("--:" for _ in names)]),

@@ -67,9 +67,8 @@ def lines(rows: list[Row]) -> list[str]:
     for group in comparison.by_candidate(rows):
         first, parts = group[0], of(group)
         if len(group) > 1 and any(parts.values()):
-            place = f"{first.machine}, Linux {first.kernel}"
             texts = [f"{name} {mean or 'not measured'}" for name, mean in parts.items()]
-            found.append(f"{first.candidate} against {first.baseline} on {place}: {', '.join(texts)}")
+            found.append(f"{first.candidate} against {first.baseline} on {first.place}: {', '.join(texts)}")
     return found
 
 

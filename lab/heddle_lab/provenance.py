@@ -88,9 +88,10 @@ def command(
         params: the workload's parameters.
         scheds: schedulers as `--sched` takes them.
         seeds: number of seeds.
-        flags: such as `--trace`.
+        flags: such as `--trace`; with a `--backend` machine and kernel are those that it finds.
     """
-    words = ["bin/heddle", "run", "--machine", machine, "--kernel", kernel, "--workload", workload]
+    place = [] if "--backend" in flags else ["--machine", machine, "--kernel", kernel]
+    words = ["bin/heddle", "run", *place, "--workload", workload]
     words += [word for name, value in params.items() for word in ("--param", f"{name}={value}")]
     words += [word for sched in scheds for word in ("--sched", sched)]
     return shlex.join([*words, "--seeds", str(seeds), *flags])

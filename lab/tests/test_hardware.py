@@ -71,20 +71,21 @@ def test_a_machine_can_be_shrunk_and_says_so(most: int, expected: tuple[int, int
         assert ("shrunk to" in text) == (most < 24 and cpus == most)
 
 
-def large(tmp_path: Path) -> Path:
-    """Write 4 packages and nodes of 4 L3 caches with 12 cores and 2 threads: 384 CPUs."""
+def large(tmp_path: Path, cores: int = 12) -> Path:
+    """Write 4 packages and nodes of 4 L3 caches with some cores of 2 threads: 384 CPUs by default."""
+    each = 2 * cores
 
     def mask(first: int, number: int) -> str:
-        text = f"{((1 << number) - 1) << first:0104x}"
+        text = f"{((1 << number) - 1) << first:0256x}"
         return ",".join(f"0x{text[i : i + 8]}" for i in range(0, len(text), 8))
 
     rows = ['<?xml version="1.0"?><topology version="3.0"><object type="Machine" os_index="0">']
     for package in range(4):
-        rows.append(f'<object type="Package" os_index="{package}" cpuset="{mask(package * 96, 96)}">')
-        rows.append(f'<object type="NUMANode" os_index="{package}" cpuset="{mask(package * 96, 96)}"/>')
+        rows.append(f'<object type="Package" os_index="{package}" cpuset="{mask(package * 4 * each, 4 * each)}">')
+        rows.append(f'<object type="NUMANode" os_index="{package}" cpuset="{mask(package * 4 * each, 4 * each)}"/>')
         for llc in range(package * 4, package * 4 + 4):
-            rows.append(f'<object type="L3Cache" depth="3" cache_type="0" cpuset="{mask(llc * 24, 24)}">')
-            for core in range(llc * 12, llc * 12 + 12):
+            rows.append(f'<object type="L3Cache" depth="3" cache_type="0" cpuset="{mask(llc * each, each)}">')
+            for core in range(llc * cores, (llc + 1) * cores):
                 rows.append(f'<object type="Core" os_index="{core}" cpuset="{mask(core * 2, 2)}">')
                 rows += [
                     f'<object type="PU" os_index="{core * 2 + n}" cpuset="{mask(core * 2 + n, 1)}"/>' for n in (0, 1)
@@ -98,10 +99,9 @@ def large(tmp_path: Path) -> Path:
 
 
 def test_what_is_too_large_is_refused_or_shrunk_in_shape(tmp_path: Path) -> None:
-    path = large(tmp_path)
-    with pytest.raises(HeddleError, match=r"^384 CPUs, and at most 255 are possible: .* --scale 255$"):
-        machinefile.write(machinefile.read(path))
-    box, _ = written(path, tmp_path, "--scale", "255")
+    with pytest.raises(HeddleError, match=r"^640 CPUs, and at most 512 are possible: .* --scale 512$"):
+        machinefile.write(machinefile.read(large(tmp_path, cores=20)))
+    box, _ = written(large(tmp_path), tmp_path, "--scale", "255")
     top = box.topology
     assert (top.sockets, top.llcs, top.cores, top.threads, top.nodes) == (4, 16, 7, 2, 4)
     assert top.distances[0] == [10, 20, 20, 20]

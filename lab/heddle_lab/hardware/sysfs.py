@@ -19,6 +19,9 @@ _NODES = "sys/devices/system/node"
 _TYPES = {"cpu_core": "P", "cpu_atom": "E", "cpu_lowpower": "LP-E"}
 """Intel's core types: each has performance counters of its own, below /sys/devices"""
 
+_FREQUENCY = "cpufreq/cpuinfo_max_freq"
+"""a CPU's highest frequency, kHz"""
+
 _SHALLOWEST = "POLL"
 """name of the first idle state, in which a CPU polls and so executes at once; old kernels: C0"""
 
@@ -202,7 +205,8 @@ class _Tree:
     def _kinds(self) -> tuple[dict[int, str], dict[str, Kind]]:
         """Return the kind of each CPU, and the kinds; empty where all are alike.
 
-        Intel's types of cores come first, then the kernel's own ranking, then what firmware calls nominal.
+        Intel's types of cores come first, then the kernel's own ranking, then what firmware calls nominal, then the
+        highest frequencies.
         """
         kind_of = {cpu: name for pmu, name in _TYPES.items() for cpu in self._type_cpus(pmu)}
         if kind_of.keys() == self._online and len(set(kind_of.values())) > 1:
@@ -210,7 +214,9 @@ class _Tree:
         if capacities := self._ranks("cpu_capacity"):
             return kinds_of(capacities, "read from cpu_capacity")
         kind_of, kinds = kinds_of(self._ranks("acpi_cppc/nominal_perf"), "")
-        return kind_of, {name: self._kind(name, kind_of) for name in kinds}
+        if kinds:
+            return kind_of, {name: self._kind(name, kind_of) for name in kinds}
+        return kinds_of(self._ranks(_FREQUENCY), f"read from {_FREQUENCY}")
 
     def _type_cpus(self, pmu: str) -> set[int]:
         return cpu_list(self._text(f"sys/devices/{pmu}/cpus")) & self._online
@@ -222,7 +228,7 @@ class _Tree:
         return ranks if ranks.keys() == self._online else {}
 
     def _kind(self, name: str, kind_of: dict[int, str]) -> Kind:
-        for file in ("cpu_capacity", "acpi_cppc/highest_perf", "cpufreq/cpuinfo_max_freq"):
+        for file in ("cpu_capacity", "acpi_cppc/highest_perf", _FREQUENCY):
             ranks = self._ranks(file)
             if len(set(ranks.values())) > 1:
                 rank = statistics.fmean(ranks[cpu] for cpu, kind in kind_of.items() if kind == name)
