@@ -55,7 +55,7 @@ from heddle_lab.backends.host import Host
 from heddle_lab.cell import Cell
 from heddle_lab.errors import HeddleError
 from heddle_lab.experiment import Experiment, Overrides
-from heddle_lab.hardware import machinefile
+from heddle_lab.hardware import calibrated, calibration, machinefile
 from heddle_lab.job import Job
 from heddle_lab.measures import drawing, perfetto
 from heddle_lab.progress import Reporter
@@ -611,6 +611,53 @@ def write_machine(source: Path, scale: int | None, out: Path | None) -> None:
     else:
         files.write_text(out, text)
         click.echo(out)
+
+
+@cli.command()
+@click.option(
+    "--export",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Write the measuring program to DIR, to be run on another machine.",
+)
+@click.option(
+    "--from",
+    "output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="OUTPUT.json",
+    help="What the program printed there; default: measure this machine.",
+)
+@click.option(
+    "--machine",
+    "file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE.toml",
+    help="The measured machine's file; default: this machine's, as `heddle machine` writes it.",
+)
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE.toml", help="Default: FILE.toml.")
+def calibrate(export: Path | None, output: Path | None, file: Path | None, out: Path | None) -> None:
+    """Measure what a machine's hardware and kernel take, and write it into its machine file.
+
+    Cache lines between CPUs, locked instructions, system calls, page faults, switches, interrupts, and the exit of idle
+    states. Some of these cannot be measured alone: guests run the same program, and the costs are those with which it
+    gives the same there.
+    """
+    if export:
+        click.echo("\n".join(map(str, calibrated.export(export))))
+        return
+    if output and not file:
+        raise HeddleError(
+            f"--from {output}: give that machine's file by --machine FILE.toml; `heddle machine` writes it"
+        )
+    target = out or file
+    if target is None:
+        raise HeddleError("name the file to write: --out FILE.toml")
+    text = files.read_text(file) if file else machinefile.write(machinefile.read(Path("/")), target.stem)[0]
+    measured = calibration.read(output) if output else calibration.here()
+    text, rows = calibrated.apply(text, str(file or target), measured)
+    files.write_text(target, text)
+    _listing(("ns", "machine", "interval", "guest, / slowdown"), [tuple(row) for row in rows])
+    click.echo(target)
 
 
 @cli.command()

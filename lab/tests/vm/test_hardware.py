@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from heddle_lab import kernels, machine, vm
-from heddle_lab.hardware import machinefile
+from heddle_lab.hardware import fit, machinefile
 from heddle_lab.job import Job, Step
 from tests.test_hardware import HWLOC, large
 
@@ -55,3 +55,10 @@ def test_a_machine_of_more_than_255_cpus_boots(tmp_path: Path) -> None:
     [ready] = results.of("ready")
     seen = [(cpu["core"], cpu["llc"], cpu["node"]) for cpu in ready["topology"]]
     assert seen == [(cpu.core, cpu.llc, cpu.node) for cpu in box.layout()]
+
+
+def test_the_measuring_program_gives_the_same_in_two_guests() -> None:
+    box = fit.small(machine.load("smp-4"))
+    first, second = fit.in_guest(box), fit.in_guest(box)
+    assert first == second
+    assert first.keys() >= {"syscall", "fault", "switch_thread", "switch_process", "interrupt", "wake_0", "wake_1000"}
