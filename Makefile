@@ -7,7 +7,7 @@ PYTHON ?= python3
 # Runs a command with the unpacked compilers and the Python environment in PATH.
 IN = $(PYTHON) -m setup exec
 
-C_FILES = $(shell find scheduler/src/bpf scheduler/tests lab/clock lab/profile -name '*.[ch]')
+C_FILES = $(shell find scheduler/src/bpf scheduler/tests lab/calibrate lab/clock lab/profile -name '*.[ch]')
 PY_DIRS = setup lab
 AUDITORS = $${HEDDLE_CACHE:-~/.cache/heddle}/audit/bin
 ADVISORIES = https://github.com/RustSec/advisory-db

@@ -56,6 +56,11 @@ class Paths:
         return self.cache / "image"
 
     @property
+    def calibrate(self) -> Path:
+        """Measuring programs by content; `current` is the one in use."""
+        return self.cache / "calibrate"
+
+    @property
     def peers(self) -> Path:
         """Published schedulers by name and version; bin/ holds links to those pinned."""
         return self.cache / "peers"

@@ -34,6 +34,8 @@ class Cell(Model):
     """the twin of the cell that is not: sched tracepoints are recorded while the measured step runs"""
     variation: str = ""
     """how the machine's model was varied (`robust`); empty: not at all"""
+    backend: str = "clock"
+    """what runs it (`backends`)"""
 
     @property
     def label(self) -> str:

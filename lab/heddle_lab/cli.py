@@ -19,6 +19,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from heddle_lab import (
+    backends,
     compare,
     comparison,
     detect,
@@ -55,9 +56,12 @@ from heddle_lab import (
     vm,
     workload,
 )
+from heddle_lab.backends.clock import Clock
+from heddle_lab.backends.host import Host
 from heddle_lab.cell import Cell
 from heddle_lab.errors import HeddleError
 from heddle_lab.experiment import Experiment, Overrides
+from heddle_lab.hardware import calibrated, calibration, machinefile
 from heddle_lab.job import Job
 from heddle_lab.measures import drawing, perfetto
 from heddle_lab.progress import Reporter
@@ -181,6 +185,14 @@ def cli(debug: bool) -> None:
 @click.option("--trace", is_flag=True, help="Measure waits, waste and lag from tracepoints, in a second boot per cell.")
 @click.option("--robust", is_flag=True, help="Vary the model; a sign that does not survive is unknown.")
 @click.option("--fresh", is_flag=True, help="Measure again what was measured before, and insist on the same result.")
+@click.option(
+    "--backend",
+    "backend_name",
+    type=click.Choice(backends.NAMES),
+    default=backends.NAMES[0],
+    show_default=True,
+    help="What runs the cells: guests in virtual time, this machine in wall time, or guests under KVM.",
+)
 @click.option("--cold", is_flag=True, help="Boot each guest, without snapshots: slower, and the same to the last bit.")
 def run(
     file: str | None,
@@ -196,6 +208,7 @@ def run(
     trace: bool,
     robust: bool,
     out: Path | None,
+    backend_name: str,
     **how: Any,
 ) -> int:
     """Measure an experiment (a name, a .toml file, or --workload alone) and compare its schedulers and variants.
@@ -218,12 +231,15 @@ def run(
         packages=list(packages),
     )
     wanted = overrides.apply(experiment.load(file) if file else None)
-    cells = wanted.cells(overrides.origins(file) if file else experiment.NOWHERE)
     folder = out or Path("out") / wanted.name
+    backend = _backend(backend_name, overrides, folder)
+    cells = backend.cells(wanted, overrides.origins(file) if file else experiment.NOWHERE)
     files.make_folder(folder)  # before hours of measurement
 
     def measure(batch: list[Cell]) -> Outcome:
-        return _boot(batch, wanted.trace, how)
+        boots = [boot for cell in batch for boot in ((cell, cell.twin()) if wanted.trace else (cell,))]
+        with Reporter(len(boots)) as reporter:
+            return backend.run(boots, how, reporter)
 
     looks: list[int] = []
     if how["detect"]:
@@ -237,26 +253,19 @@ def run(
     return _conclude(wanted, cells, outcome, folder, looks)
 
 
-def _boot(cells: list[Cell], traced: bool, how: dict[str, Any]) -> Outcome:
-    """Measure cells, and their twins if they are traced.
+def _backend(name: str, overrides: Overrides, folder: Path) -> backends.Backend:
+    """Return what runs the cells.
 
-    Args:
-        cells: what to measure.
-        traced: whether they have twins.
-        how: `jobs`, `dask_address`, `fresh`, `cold`, as on the command line.
+    Raises:
+        HeddleError: it does not work here, or not with these options.
     """
-    boots = [boot for cell in cells for boot in ((cell, cell.twin()) if traced else (cell,))]
-    with Reporter(len(boots)) as reporter:
-        runner = Runner(
-            Store(paths.cells()),
-            jobs=how["jobs"],
-            dask_address=how["dask_address"],
-            fresh=how["fresh"],
-            cold=how["cold"],
-            announce=reporter.announce,
-            report=reporter.show,
-        )
-        return runner.run(boots)
+    match name:
+        case "kvm":
+            raise backends.kvm()
+        case "host":
+            return Host(folder, overrides.machines, overrides.kernels)
+        case _:
+            return Clock()
 
 
 def _conclude(wanted: Experiment, cells: list[Cell], outcome: Outcome, folder: Path, looks: list[int]) -> int:
@@ -628,6 +637,84 @@ def machines() -> None:
         ("machine", "CPUs", "LLCs", "threads", "what it is"),
         [(m.name, str(m.cpus), str(m.topology.llcs), str(m.topology.threads), m.summary) for m in boxes],
     )
+
+
+@cli.command(name="machine")
+@click.option(
+    "--from",
+    "source",
+    type=click.Path(path_type=Path),
+    default=Path("/"),
+    metavar="SOURCE",
+    help="An XML file of lstopo, a copy of /sys, or a tar archive of one, as hwloc-gather-topology writes it; "
+    "default: this machine.",
+)
+@click.option(
+    "--scale", type=click.IntRange(1, machine.MOST_CPUS), metavar="N", help="Shrink it to N CPUs at the most."
+)
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE.toml", help="Default: print it.")
+def write_machine(source: Path, scale: int | None, out: Path | None) -> None:
+    """Write a machine file for a real machine.
+
+    Each value says where it comes from: it was read, or it is assumed to be as on the likest shipped machine. What
+    the file cannot express is approximated, and its first lines say so; `heddle calibrate` measures the costs.
+    """
+    seen = machinefile.read(source)
+    text, remarks = machinefile.write(seen, machinefile.name_of(out.stem) if out else None, scale)
+    for remark in remarks:
+        click.echo(f"heddle: {remark}", err=True)
+    if out is None:
+        click.echo(text, nl=False)
+    else:
+        files.write_text(out, text)
+        click.echo(out)
+
+
+@cli.command()
+@click.option(
+    "--export",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Write the measuring program to DIR, to be run on another machine.",
+)
+@click.option(
+    "--from",
+    "output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="OUTPUT.json",
+    help="What the program printed there; default: measure this machine.",
+)
+@click.option(
+    "--machine",
+    "file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE.toml",
+    help="The measured machine's file; default: this machine's, as `heddle machine` writes it.",
+)
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE.toml", help="Default: FILE.toml.")
+def calibrate(export: Path | None, output: Path | None, file: Path | None, out: Path | None) -> None:
+    """Measure what a machine's hardware and kernel take, and write it into its machine file.
+
+    Cache lines between CPUs, locked instructions, system calls, page faults, switches, interrupts, and the exit of idle
+    states. Some of these cannot be measured alone: guests run the same program, and the costs are those with which it
+    gives the same there.
+    """
+    if export:
+        click.echo("\n".join(map(str, calibrated.export(export))))
+        return
+    if output and not file:
+        raise HeddleError(
+            f"--from {output}: give that machine's file by --machine FILE.toml; `heddle machine` writes it"
+        )
+    target = out or file
+    if target is None:
+        raise HeddleError("name the file to write: --out FILE.toml")
+    text = files.read_text(file) if file else machinefile.write(machinefile.read(Path("/")), target.stem)[0]
+    measured = calibration.read(output) if output else calibration.here()
+    text, rows = calibrated.apply(text, str(file or target), measured)
+    files.write_text(target, text)
+    _listing(("ns", "machine", "interval", "guest, / slowdown"), [tuple(row) for row in rows])
+    click.echo(target)
 
 
 @cli.command()

@@ -30,6 +30,8 @@ class Row(Model):
     """those of both sides, candidate first; one if they share it"""
     kernels: list[str]
     """likewise, the kernels that were booted"""
+    backend: str = "clock"
+    """what ran the cells (`backends`)"""
     workload: str
     params: dict[str, Value]
     point: str
@@ -65,8 +67,9 @@ class Row(Model):
 
     @property
     def where(self) -> str:
-        """The machine and the kernel, for reading; both sides' where they differ."""
-        return f"{' against '.join(self.machines)}, Linux {' against '.join(self.kernels)}"
+        """The machine and the kernel, both sides' where they differ, and the back end unless it is the clock."""
+        backend = "" if self.backend == "clock" else f", back end {self.backend}"
+        return f"{' against '.join(self.machines)}, Linux {' against '.join(self.kernels)}{backend}"
 
     @property
     def heading(self) -> str:
@@ -369,6 +372,7 @@ def _rows(paired: list[Pair], names: tuple[str, str], rule: _Rule) -> Iterator[R
             kernel=first.kernel,
             machines=_once(cell.machine for cell in both),
             kernels=_once(cell.provenance["kernel"] for cell in both),
+            backend=first.backend,
             workload=first.workload,
             params=first.params,
             point=first.workload,

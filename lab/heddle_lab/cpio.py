@@ -17,6 +17,15 @@ class Entry(NamedTuple):
     mode: int
     """file type and permission bits, as in stat(2)"""
     data: bytes
+    offset: int = 0
+    """of the content in its file"""
+    size: int = 0
+    """of the content, bytes"""
+
+    @property
+    def kind(self) -> int:
+        """File type."""
+        return self.mode & 0o170000
 
 
 def pack(files: dict[str, tuple[int, bytes]]) -> bytes:
@@ -55,7 +64,7 @@ def entries(path: Path) -> Iterator[Entry]:
     with path.open("rb") as file:
         for name, mode, size in _members(file):
             link = mode & 0o170000 == _LINK
-            yield Entry(name, mode, file.read(size) if link else b"")
+            yield Entry(name, mode, file.read(size) if link else b"", file.tell() - (size if link else 0), size)
 
 
 def read(path: Path, name: str) -> bytes | None:
@@ -79,6 +88,32 @@ def _members(file: BinaryIO) -> Iterator[tuple[str, int, int]]:
         content = file.tell()
         yield "/" + name.removeprefix("./").lstrip("/"), mode, size
         file.seek(content + size + -size % 4)
+
+
+def unpack(archive: Path, folder: Path) -> None:
+    """Unpack the files, folders and links of an archive into a folder; what is there is replaced.
+
+    Raises:
+        OSError: the disk is full or not writable.
+        ValueError: the file is not a newc archive, or a member lies outside of the folder.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with archive.open("rb") as file:
+        for entry in entries(archive):
+            path = folder / entry.name.lstrip("/")
+            if ".." in PurePosixPath(entry.name).parts:
+                raise ValueError(f"{archive}: {entry.name} lies outside of the archive")
+            if entry.kind == _DIRECTORY:
+                path.mkdir(parents=True, exist_ok=True)
+                path.chmod(entry.mode & 0o7777)
+                continue
+            path.unlink(missing_ok=True)
+            if entry.kind == _LINK:
+                path.symlink_to(entry.data.decode())
+            elif entry.kind == _FILE:
+                file.seek(entry.offset)
+                path.write_bytes(file.read(entry.size))
+                path.chmod(entry.mode & 0o7777)
 
 
 def _next_header(file: BinaryIO) -> bytes:

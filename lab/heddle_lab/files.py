@@ -7,6 +7,20 @@ from pathlib import Path
 from heddle_lab.errors import HeddleError
 
 
+def read_text(path: Path) -> str:
+    """Return a text file's content.
+
+    Raises:
+        HeddleError: it cannot be read, or is no text.
+    """
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise HeddleError(f"{path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise HeddleError(f"{path}: {error}") from error
+
+
 def write_text(path: Path, text: str) -> None:
     """Write a text file by way of a temporary one beside it; folders are made.
 

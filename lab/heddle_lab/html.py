@@ -119,6 +119,7 @@ def render(about: resultfile.About, cells: list[CellResult], rows: list[Row], dr
         contestants=_contestants(rows, cells),
         drawn=drawn,
         perturbation=table.perturbation(cells),
+        surroundings=table.surroundings(cells),
         means_footnote=f"{means.FOOTNOTE} {means.EXTREME}",
         looks=sequential.note(about.looks),
         links=[("table", markdown.NAME), *((Path(shown).name, shown) for shown in about.pages)],
@@ -219,11 +220,15 @@ def _facts(cells: list[CellResult]) -> list[tuple[str, list[str]]]:
         inputs, versions = cell.provenance["inputs"], cell.provenance["versions"]
         add("Repository", f"commit {versions['commit'] or 'unknown'}")
         add("Machine", f"{cell.machine}: {cell.provenance['machine_source']}")
-        add("Virtual clock", _clock(inputs["machine"]))
-        add("Kernel", f"{cell.provenance['kernel_release']}, sha256 {inputs['kernel']}")
-        add("Kernel arguments", inputs["command_line"])
-        add("Virtual CPU", inputs["cpu"])
-        add("QEMU", f"sha256 {inputs['qemu']}")
+        if cell.backend == "clock":
+            add("Virtual clock", _clock(inputs["machine"]))
+            add("Kernel", f"{cell.provenance['kernel_release']}, sha256 {inputs['kernel']}")
+            add("Kernel arguments", inputs["command_line"])
+            add("Virtual CPU", inputs["cpu"])
+            add("QEMU", f"sha256 {inputs['qemu']}")
+        else:
+            add("Back end", cell.backend)
+            add("Kernel", inputs["kernel"])
         add("Guest image", ", ".join(f"sha256 {digest}" for digest in inputs["image"]))
         add("Scheduler", _scheduler(cell))
         if cell.provenance["variant"]:

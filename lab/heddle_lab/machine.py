@@ -16,8 +16,11 @@ Speed = Annotated[int, Field(ge=1, le=10_000)]
 CPU_MODEL = "max"
 """QEMU's; vm.CPU says what it adds and takes away"""
 
-_MOST_CPUS = 255
-"""above, x86 needs an interrupt remapper that this machine does not have"""
+MOST_CPUS = 512
+"""more were never booted"""
+
+_LARGEST_APIC_ID = 254
+"""above, x86 needs an interrupt remapper; machines without need are not given one, as it would change their guests"""
 
 _TOP_RANK = 50
 """performance level of the fastest cores; Intel's are near this"""
@@ -91,10 +94,24 @@ class Topology(Model):
         """Number of NUMA nodes."""
         return len(self.distances)
 
+    @property
+    def shape(self) -> str:
+        """What sets it apart, for reading."""
+        nodes = f" in {self.nodes} nodes" if self.nodes > 1 else ""
+        return f"{self.cpus} CPUs in {self.llcs} LLCs{nodes}, {self.threads} threads a core"
+
+    @property
+    def largest_apic_id(self) -> int:
+        """Number of the last CPU as the hardware counts: each level has as many bits as its count needs."""
+        apic_id = 0
+        for count in (self.sockets, self.dies, self.cores, self.threads):
+            apic_id = apic_id << (count - 1).bit_length() | (count - 1)
+        return apic_id
+
     @model_validator(mode="after")
     def _agrees(self) -> Self:
-        if self.llcs * self.cores * self.threads > _MOST_CPUS:
-            raise ValueError(f"{self.llcs * self.cores * self.threads} CPUs; at most {_MOST_CPUS} are possible")
+        if self.llcs * self.cores * self.threads > MOST_CPUS:
+            raise ValueError(f"{self.llcs * self.cores * self.threads} CPUs; at most {MOST_CPUS} are possible")
         if self.classes and sum(kind.cores for kind in self.classes) != self.cores:
             raise ValueError(f"the cores of the classes do not add up to cores = {self.cores}")
         if self.classes and max(kind.threads for kind in self.classes) != self.threads:
@@ -320,7 +337,9 @@ class Machine(Model):
         Raises:
             HeddleError: the machine models caches, and the kernel does not tell where.
         """
-        return [*self._cpu_arguments(), *self._memory_arguments(), "-icount", self._icount(kernel, compute)]
+        remapper = ["-device", "intel-iommu,intremap=on,eim=on"] * (self.topology.largest_apic_id > _LARGEST_APIC_ID)
+        clock = ["-icount", self._icount(kernel, compute)]
+        return [*self._cpu_arguments(), *self._memory_arguments(), *remapper, *clock]
 
     def _cpu_arguments(self) -> list[str]:
         top = self.topology

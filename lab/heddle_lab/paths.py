@@ -84,6 +84,15 @@ def profiler(name: str) -> Path:
     return _built(cache() / "qemu" / "current" / "lib" / "heddle" / name, "the instruction counter")
 
 
+def calibrate() -> Path:
+    """Return the measuring program of `heddle calibrate`.
+
+    Raises:
+        HeddleError: it is not built yet.
+    """
+    return _built(cache() / "calibrate" / "current" / "heddle-calibrate", "the measuring program")
+
+
 def guest_program(name: str) -> Path:
     """Return a program that only some guests are given, such as `heddle-memory`.
 

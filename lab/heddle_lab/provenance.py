@@ -93,9 +93,10 @@ def command(
         params: the workload's parameters.
         contestants: the words that name each, such as `--sched eevdf`.
         seeds: number of seeds.
-        flags: such as `--trace`.
+        flags: such as `--trace`; with a `--backend` machine and kernel are those that it finds.
     """
-    words = ["bin/heddle", "run", "--machine", machine, "--kernel", kernel, "--workload", workload]
+    place = [] if "--backend" in flags else ["--machine", machine, "--kernel", kernel]
+    words = ["bin/heddle", "run", *place, "--workload", workload]
     words += [word for name, value in params.items() for word in ("--param", f"{name}={value}")]
     words += [word for option in contestants for word in option]
     return shlex.join([*words, "--seeds", str(seeds), *flags])

@@ -14,6 +14,7 @@ from heddle_lab import files, provenance, sharing, tracing
 from heddle_lab.cell import Cell
 from heddle_lab.errors import HeddleError
 from heddle_lab.measures import lines, switches
+from heddle_lab.native import conditions
 from heddle_lab.results import Results
 from heddle_lab.tomlfile import Model
 from heddle_lab.workload import Value
@@ -42,6 +43,8 @@ class CellResult(Model):
     seed: int
     variation: str = ""
     """how the machine's model was varied for `--robust`; empty: not at all"""
+    backend: str = "clock"
+    """what ran the cell (`backends`)"""
     metrics: dict[str, int | float]
     latencies_ns: list[int] = []
     """wakeup to run, at each of `tracing.QUANTILES`; empty without a traced twin"""
@@ -85,7 +88,7 @@ def from_cell(cell: Cell, results: Results, traced: Results | None = None) -> Ce
         metrics["switches"] = measured.counters["switches"]
     if "interrupts" in measured.counters:
         metrics["ipis"] = switches.ipis(measured.counters["interrupts"])
-    metrics |= lines.transfers_per_switch(results.clock)
+    metrics |= lines.transfers_per_switch(results.clock) | conditions.metrics(results)
     flags, judged, latencies = [], {}, []
     if traced:
         # One that the workload leaves out of this cell is not the tracepoints' of the same name.
@@ -101,6 +104,8 @@ def from_cell(cell: Cell, results: Results, traced: Results | None = None) -> Ce
         flags.append("--trace")
     if cell.variation:
         flags.append("--robust")
+    if cell.backend != "clock":
+        flags += ["--backend", cell.backend]
     return CellResult(
         machine=cell.machine.name,
         kernel=cell.kernel.name,
@@ -110,6 +115,7 @@ def from_cell(cell: Cell, results: Results, traced: Results | None = None) -> Ce
         params=cell.params,
         seed=cell.seed,
         variation=cell.variation,
+        backend=cell.backend,
         metrics=metrics | own | {"virtual_ns": results.virtual_ns, WALL_METRIC: results.wall_s},
         latencies_ns=latencies,
         counters=measured.counters,

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from heddle_lab import comparison, means, sequential, stats, tracing, units
 from heddle_lab.comparison import Row
+from heddle_lab.native import conditions
 from heddle_lab.resultfile import CellResult
 from heddle_lab.stats import Verdict
 
@@ -41,6 +42,11 @@ def perturbation(cells: list[CellResult]) -> str:
     )
 
 
+def surroundings(cells: list[CellResult]) -> str:
+    """Return the line that says what else this machine did while it ran cells by itself; empty if guests ran them."""
+    return conditions.summary([cell.metrics for cell in cells])
+
+
 def show(rows: list[Row], cells: list[CellResult], console: Console, looks: Sequence[int] = ()) -> None:
     """Print the tables of each contestant, the means, the rule of the verdicts, and what tracing changed.
 
@@ -64,7 +70,7 @@ def show(rows: list[Row], cells: list[CellResult], console: Console, looks: Sequ
         console.print(footnote(rows), style="dim", highlight=False)
     if line := sequential.note(looks):
         console.print(line, style="dim", highlight=False)
-    if line := perturbation(cells):
+    for line in filter(None, (perturbation(cells), surroundings(cells))):
         console.print(line, style="dim", highlight=False)
     for row in rows:
         if row.fragile:
@@ -96,6 +102,8 @@ def show_single(cells: list[CellResult], console: Console) -> None:
         middle = statistics.median(cell.metrics[metric] for cell in group)
         table.add_row(*key, units.quantity(middle, group[0].provenance["metrics"][metric]["unit"]))
     console.print(table)
+    if line := surroundings(cells):
+        console.print(line, style="dim", highlight=False)
 
 
 def _table(rows: list[Row], title: str) -> Table:

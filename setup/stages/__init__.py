@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from ..context import Context
 from . import (
     audit,
+    calibrate,
     deb,
     host,
     image,
@@ -42,6 +43,7 @@ STAGES = (
     Stage("toolchain", toolchain.run, ("host",)),
     Stage("kernels", kernels.run, ("host",)),
     Stage("python", python.run, ("host",)),
+    Stage("calibrate", calibrate.run, ("host",)),
     Stage("scheduler", scheduler.run, ("toolchain",)),
     Stage("image", image.run, ("toolchain", "scheduler")),
     Stage("deb", deb.run, ("host", "toolchain", "scheduler"), on_demand=True),
