@@ -9,6 +9,9 @@ SHARE = "of CPU time"
 _TINY = 1e-6
 """below it, zeros would be all that is read"""
 
+_HUGE = 1e3
+"""from a thousandfold on, a fraction's digits say nothing"""
+
 _SI = (("G", 1e9), ("M", 1e6), ("k", 1e3), ("", 1.0))
 
 
@@ -39,8 +42,8 @@ def digits(value: float) -> str:
 
 
 def percent(fraction: float) -> str:
-    """Return a change with its sign, such as `+3.1 %`; a minus is a minus."""
-    text = f"{fraction * 100:+.1f}"
+    """Return a change with its sign, such as `+3.1 %`; a minus is a minus. A huge one has an exponent: `+6.3e+24 %`."""
+    text = f"{fraction * 100:+.1f}" if abs(fraction) < _HUGE else f"{fraction * 100:+.2g}"
     return f"{'±0.0' if text in ('+0.0', '-0.0') else text.replace('-', '−')} %"
 
 

@@ -590,6 +590,11 @@ def test_a_difference_that_rounds_to_nothing_has_no_sign() -> None:
     assert shown == ["±0.00 points"] * 3 + ["−3.12 points"]
 
 
+def test_a_change_has_a_sign_and_few_digits() -> None:
+    shown = [units.percent(value) for value in (0.0312, -0.5, -1e-9, 89.272, 6.278e22)]
+    assert shown == ["+3.1 %", "−50.0 %", "±0.0 %", "+8927.2 %", "+6.3e+24 %"]
+
+
 def test_one_thing_is_not_several() -> None:
     assert [units.counted(number, "cell") for number in (0, 1, 2)] == ["0 cells", "1 cell", "2 cells"]
 
