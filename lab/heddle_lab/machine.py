@@ -16,7 +16,7 @@ Speed = Annotated[int, Field(ge=1, le=10_000)]
 CPU_MODEL = "max"
 """QEMU's; vm.CPU says what it adds and takes away"""
 
-_MOST_CPUS = 255
+MOST_CPUS = 255
 """above, x86 needs an interrupt remapper that this machine does not have"""
 
 _TOP_RANK = 50
@@ -93,8 +93,8 @@ class Topology(Model):
 
     @model_validator(mode="after")
     def _agrees(self) -> Self:
-        if self.llcs * self.cores * self.threads > _MOST_CPUS:
-            raise ValueError(f"{self.llcs * self.cores * self.threads} CPUs; at most {_MOST_CPUS} are possible")
+        if self.llcs * self.cores * self.threads > MOST_CPUS:
+            raise ValueError(f"{self.llcs * self.cores * self.threads} CPUs; at most {MOST_CPUS} are possible")
         if self.classes and sum(kind.cores for kind in self.classes) != self.cores:
             raise ValueError(f"the cores of the classes do not add up to cores = {self.cores}")
         if self.classes and max(kind.threads for kind in self.classes) != self.threads:

@@ -17,20 +17,25 @@ recorded.
 
 import json
 import re
-import shlex
 from bisect import bisect_left
 from collections import Counter, defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import chain
 
 import numpy as np
+from numpy.typing import NDArray
 
-from heddle_lab import lives, tomlfile, units
+from heddle_lab import lives, tomlfile, tracefile, units
 from heddle_lab.errors import HeddleError, printable
 from heddle_lab.lives import Life
-from heddle_lab.measures import ftrace, perfscript, timeline
+from heddle_lab.measures import perfscript, timeline
 from heddle_lab.measures.events import Events, Ints, Kind
 from heddle_lab.measures.timeline import IDLE, Timeline
+from heddle_lab.selection import EVERYTHING, Selection
+from heddle_lab.tracefile import Trace
+
+Floats = NDArray[np.float64]
 
 _POINTS = 41
 """quantiles that are kept of a distribution"""
@@ -41,6 +46,11 @@ _FOR_MS = 500
 
 _BRIEF = 0.05
 """part of the load from which on the lives of its tasks matter"""
+
+_PART_NS = 10_000_000
+"""over which the number of tasks is averaged"""
+_PARTS = (20, 10_000)
+"""fewest and most of a trace"""
 
 _PIECE_NS = 1_000_000
 """of the work of a task that never sleeps: what counts as a run of its replay"""
@@ -103,6 +113,10 @@ class Load:
     """of the groups' tasks, a second"""
     brief: float
     """part of the runs, or of the CPU time if that is more, of lives that do not go through the whole trace"""
+    concurrency: Floats
+    """how many of the groups' tasks ran or waited, in each of equal parts of the time"""
+    left_out: float
+    """CPU time of all other tasks over that of all CPUs"""
     unread: int = 0
     """lines of sched events that were not understood"""
     first_unread: str = ""
@@ -125,87 +139,82 @@ class Load:
     @property
     def runs_ns(self) -> Ints:
         """All run lengths."""
-        return np.concatenate([group.runs_ns for group in self.groups])
+        return _together([group.runs_ns for group in self.groups])
+
+    @property
+    def sleeps_ns(self) -> Ints:
+        """All lengths of sleeps."""
+        return _together([group.sleeps_ns for group in self.groups])
 
 
-def text_of(content: bytes, where: str) -> str:
-    """Return the text of a file as it is: names of tasks are any bytes, and a carriage return in one ends no line.
-
-    Args:
-        content: of the file.
-        where: its name, for the error.
-
-    Raises:
-        HeddleError: it is what a recorder wrote, from which its own program makes the text.
-    """
-    for magic, (what, command) in _BINARY.items():
-        if content.startswith(magic):
-            makes = command.format(file=shlex.quote(where))
-            raise HeddleError(f"{where}: {what}, no text: `{makes} > trace.txt` makes the text, give trace.txt")
-    return content.decode("utf-8", "surrogateescape")
-
-
-_BINARY = {
-    b"PERFILE2": ("perf's binary", "perf script -i {file}"),
-    b"\x17\x08\x44tracing": ("trace-cmd's binary", "trace-cmd report -i {file}"),
-}
-"""first bytes of a recorder's file -> what it is, and the command that makes text of it"""
+def _together(columns: list[Ints]) -> Ints:
+    return np.concatenate([np.empty(0, dtype=np.int64), *columns])
 
 
 def read(text: str, where: str) -> Load:
-    """Read the text of `perf sched script`, `perf script`, `trace-cmd report` or tracefs's `trace`.
+    """Return what the text of a trace shows of all its tasks; see `of_trace` and `tracefile.of_text`."""
+    return of_trace(tracefile.of_text(text, where), where)
+
+
+def of_trace(trace: Trace, where: str, selection: Selection = EVERYTHING) -> Load:
+    """Return what a trace shows.
 
     Args:
-        text: the events; bytes that are no UTF-8 as `surrogateescape` decodes them.
+        trace: its events.
         where: the file's name, for errors.
+        selection: which tasks are kept, beside those of the kernel, which are not.
 
     Raises:
-        HeddleError: it has no sched_switch, no wakeups, none that is understood, or no task but the kernel's; or a
-            CPU's clock goes back.
+        HeddleError: it has no sched_switch, no wakeups, none that is understood, or no task but the kernel's; or the
+            selection keeps none.
     """
-    script = perfscript.read(text)
-    if script.jump:
-        mend = "give one recording at a time, by a clock that does not jump: `-k mono` (perf), `-C mono` (trace-cmd)"
-        raise HeddleError(f"{where}: {script.jump}: {mend}")
-    events, unread = ftrace.parse(script.ftrace), script.unread
-    _refuse_without(events, {"sched_switch": Kind.SWITCH}, unread, where, _GIVE)
-    _refuse_without(events, _WAKEUPS, unread, where, "without them it is not known when a task waits")
-    found = of_events(events)
+    _refuse_without(trace, {"sched_switch": Kind.SWITCH}, where, _GIVE)
+    _refuse_without(trace, _WAKEUPS, where, "without them it is not known when a task waits")
+    selection.check(where)
+    found = of_events(trace.events, lambda pid, comm: _is_kept(pid, comm, selection))
     if not found.groups:
+        names = {group_name(comm) for pid, comm in trace.events.comms.items() if pid != IDLE}
+        if users := [name for name in names if not _KERNEL.match(name)]:
+            selection.refuse_nothing(where, users)
         raise HeddleError(f"{where}: only threads of the kernel run: record while the load runs")
-    return replace(found, unread=len(unread), first_unread=unread[0] if unread else "")
+    return replace(found, unread=len(trace.unread), first_unread=trace.unread[0] if trace.unread else "")
 
 
-_GIVE = "give the text of `perf sched script` or `trace-cmd report`"
+def _is_kept(pid: int, comm: str, selection: Selection) -> bool:
+    name = group_name(comm)
+    return not _KERNEL.match(name) and selection.keeps(pid, comm, name)
+
+
+_GIVE = "record sched_switch and sched_waking, by `perf sched record` or by `trace-cmd record`"
 
 _WAKEUPS = {"sched_wakeup": Kind.WAKEUP, "sched_waking": Kind.WAKING, "sched_wakeup_new": Kind.WAKEUP_NEW}
 
 
-def _refuse_without(events: Events, kinds: dict[str, Kind], unread: list[str], where: str, why: str) -> None:
+def _refuse_without(trace: Trace, kinds: dict[str, Kind], where: str, why: str) -> None:
     """Raise an error if no event of some kinds was understood; says what was there instead."""
-    if len(events.where(*kinds.values())):
+    if len(trace.events.where(*kinds.values())):
         return
-    lines = [line.strip() for line in unread if any(f"{name}:" in line for name in kinds)]
+    lines = [line.strip() for line in trace.unread if any(f"{name}:" in line for name in kinds)]
     if lines:
         count = units.counted(len(lines), "line")
         raise HeddleError(f"{where}: {count} not understood, first: {lines[0]!r}: {_GIVE}")
     raise HeddleError(f"{where}: no {next(iter(kinds))} events: {why}")
 
 
-def of_events(events: Events, only: list[str] | None = None) -> Load:
+def of_events(events: Events, keeps: Callable[[int, str], bool]) -> Load:
     """Return what events show.
 
     Args:
         events: with switches and wakeups.
-        only: keep the groups of these names alone; none: all but the kernel's threads.
+        keeps: tells of a pid and a name whether the load has that task.
     """
     # The highest number says how many CPUs there are; the time of those that show nothing is of no use here.
     line = timeline.build(events, silent=False)
     members: dict[tuple[str, bool], list[Life]] = defaultdict(list)
     for life in lives.of(line, events):
-        name = _group_name(line.comms.get(life.pid, "?"))
-        if not _KERNEL.match(name) if only is None else name in only:
-            members[name, len(life.sleeps_ns) == 0].append(life)
+        comm = line.comms.get(life.pid, "?")
+        if keeps(life.pid, comm):
+            members[group_name(comm), len(life.sleeps_ns) == 0].append(life)
     order = sorted(members)
     edges, by_tasks, woken = _wakeups(events, line.start_ns, _Place([members[key] for key in order]))
     groups = []
@@ -226,16 +235,41 @@ def of_events(events: Events, only: list[str] | None = None) -> Load:
             )
         )
     seconds = max(line.duration_ns, 1) / 1e9
-    ran = line.runs.take(np.isin(line.runs.pid, [life.pid for some in members.values() for life in some]))
+    kept = np.unique([life.pid for some in members.values() for life in some])
+    ran, others = (line.tasks().take(np.isin(line.tasks().pid, kept, invert=not mine)) for mine in (True, False))
+    waited = line.waits.take(np.isin(line.waits.pid, kept))
+    spent, spent_by_others = (int((runs.end_ns - runs.start_ns).sum()) for runs in (ran, others))
+    cpu_ns = max(line.cpus * line.duration_ns, 1)
     return Load(
         cpus=line.cpus,
         duration_ns=line.duration_ns,
         groups=groups,
-        utilisation=float((ran.end_ns - ran.start_ns).sum()) / max(line.cpus * line.duration_ns, 1),
+        utilisation=spent / cpu_ns,
         switches=len(ran) / seconds,
         wakeups=sum(woken.values()) / seconds,
         brief=_brief([life for some in members.values() for life in some], line.duration_ns),
+        concurrency=_at_a_time(
+            np.concatenate([ran.start_ns, waited.start_ns]) - line.start_ns,
+            np.concatenate([ran.end_ns, waited.end_ns]) - line.start_ns,
+            line.duration_ns,
+        ),
+        left_out=spent_by_others / cpu_ns,
     )
+
+
+def _at_a_time(begins: Ints, ends: Ints, duration_ns: int) -> Floats:
+    """Return how many intervals there are at a time, averaged over each of equal parts of the time."""
+    parts = int(np.clip(duration_ns // _PART_NS, *_PARTS))
+    edges = np.linspace(0, max(duration_ns, 1), parts + 1)
+
+    def since(points: Ints) -> Floats:
+        """Return for each edge the sum of the times since the points before it."""
+        ordered = np.sort(points)
+        before = np.searchsorted(ordered, edges)
+        sums: Floats = before * edges - np.concatenate([[0], np.cumsum(ordered)])[before]
+        return sums
+
+    return np.diff(since(begins) - since(ends)) / np.diff(edges)
 
 
 def _brief(all_lives: list[Life], duration_ns: int) -> float:
@@ -263,7 +297,7 @@ class _Place:
         return own[min(bisect_left(own, (time_ns, 0)), len(own) - 1)][1] if own else None
 
 
-def _group_name(comm: str) -> str:
+def group_name(comm: str) -> str:
     """Return a task's name without its number; bytes that are no UTF-8 are spelt out in hex."""
     raw = comm.replace(perfscript.LINE_END, "\n").encode("utf-8", "surrogateescape")
     name = raw.decode("utf-8", "backslashreplace")
@@ -328,6 +362,7 @@ def workload(found: Load, name: str, source: str) -> str:
         warm_up_ms=0 if found.brief > _BRIEF else _WARM_UP_MS,
         for_ms=whole_ms if found.brief > _BRIEF else _FOR_MS,
         model=text,
+        fidelity=_FIDELITY,
     )
 
 
@@ -381,7 +416,31 @@ step = "replay"
 unit = "runs/s"
 better = "higher"
 value = "throughput"
-"""
+{fidelity}"""
+
+_FIDELITY = "\n[fidelity]\n"
+"""begins the last table of the file"""
+
+
+def with_fidelity(text: str, found: dict[str, object]) -> str:
+    """Return a workload's file with another table of how its replay compares with the trace.
+
+    Args:
+        text: of the file.
+        found: what the table says: texts, numbers, and lists of such tables.
+    """
+    plain = {key: value for key, value in found.items() if not isinstance(value, list)}
+    tables = [(key, row) for key, rows in found.items() if isinstance(rows, list) for row in rows]
+    lines = [_FIDELITY, *_keys(plain)]
+    for key, row in tables:
+        lines += [f"\n[[fidelity.{key}]]\n", *_keys(row)]
+    return text[: text.rindex(_FIDELITY)] + "".join(lines)
+
+
+def _keys(row: dict[str, object]) -> list[str]:
+    return [
+        f"{key} = {tomlfile.string(value) if isinstance(value, str) else repr(value)}\n" for key, value in row.items()
+    ]
 
 
 def _quantiles(ordered: Ints) -> list[int]:

@@ -17,6 +17,7 @@ from pydantic import Field, model_validator
 
 from heddle_lab import hashing, paths, tomlfile
 from heddle_lab.errors import HeddleError
+from heddle_lab.fidelity import Fidelity
 from heddle_lab.job import Step
 from heddle_lab.machine import Machine
 from heddle_lab.measures import latency, packing
@@ -208,6 +209,8 @@ class Workload(Model):
     metrics: Annotated[list[Metric], Field(min_length=1)]
     window: str | None = None
     """the parameter that says how long is measured, or how much: twice its value is twice the window"""
+    fidelity: Fidelity | None = None
+    """of a recorded load: how its replay compares with its trace; none: it was not recorded"""
 
     @model_validator(mode="after")
     def _metrics_have_steps(self) -> "Workload":
@@ -247,7 +250,18 @@ class Workload(Model):
 
     def fingerprint(self) -> dict[str, Any]:
         """Return what of this workload can change a result: all but what it is called and where it is from."""
-        return self.model_dump(exclude={"name", "summary", "source", "window"})
+        return self.model_dump(exclude={"name", "summary", "source", "window", "fidelity"})
+
+    def sha256(self) -> str:
+        """Return the hash of what can change a result."""
+        return hashing.of_data(self.fingerprint())
+
+    def mismatch(self) -> str:
+        """Return why results of a recorded load say nothing of the machine that it is from; empty if they do."""
+        if self.fidelity:
+            return self.fidelity.mismatch(self.sha256())
+        recorded = any(step.get("argv", [])[:2] == ["heddle-load", "replay"] for step in self.steps)
+        return Fidelity().mismatch("") if recorded else ""
 
     def parameters(self, given: dict[str, Value]) -> dict[str, Value]:
         """Return the values of all parameters: the given ones over the defaults.

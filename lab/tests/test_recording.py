@@ -6,6 +6,7 @@ import re
 import tomllib
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from click.testing import CliRunner
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from heddle_lab import cli, fidelity, kernels, machine, recording, tomlfile, workload
+from heddle_lab import cli, fidelity, kernels, machine, recording, rehearsal, tomlfile, workload
 from heddle_lab.errors import HeddleError
 from heddle_lab.measures import ftrace, perfscript, timeline
 
@@ -105,11 +106,11 @@ def test_the_workload_says_what_was_found(tmp_path: Path) -> None:
 
 def test_a_perfect_replay_is_not_apart() -> None:
     found = recording.read(ping_pong(50, "ftrace"), "x")
-    rows = fidelity.table(found, found)
-    assert [row[3] for row in rows] == ["+0.00 points"] + ["±0.0 %"] * 3 + ["0.000"]
-    twice = recording.read(ping_pong(50, "ftrace").replace("ping", "song"), "x")
-    longer = recording.Load(**{**vars(twice), "switches": twice.switches * 2})
-    assert fidelity.table(found, longer)[1][3] == "+100.0 %"
+    rows = fidelity.compare(found, found)
+    assert [(row.apart, row.matches) for row in rows] == [(0, True)] * 6
+    twice = dataclasses.replace(found, switches=found.switches * 2)
+    [switches] = [row for row in fidelity.compare(found, twice) if not row.matches]
+    assert (switches.what, switches.row()[3]) == ("switches", "+100.0 %")
 
 
 def test_real_traces_are_read() -> None:
@@ -247,7 +248,9 @@ def test_any_name_comes_back(style: str, name: bytes) -> None:
     with TemporaryDirectory() as folder:
         trace, file = Path(folder) / "trace.txt", Path(folder) / "w.toml"
         trace.write_bytes(text.encode("utf-8", "surrogateescape"))
-        done = CliRunner().invoke(cli.cli, ["record", str(trace), "--out", str(file)], standalone_mode=False)
+        done = CliRunner().invoke(
+            cli.cli, ["record", str(trace), "--out", str(file), "--no-check"], standalone_mode=False
+        )
         assert done.exception is None
         assert "not understood" not in done.output
         assert all(character.isprintable() or character == "\n" for character in done.output)
@@ -373,39 +376,71 @@ def test_what_is_not_understood_is_counted_and_shown(tmp_path: Path, monkeypatch
     file = tmp_path / "trace.txt"
     file.write_text("\n".join([raw, *lines, raw, "# sched_switch: a comment", "no event"]))
     monkeypatch.chdir(tmp_path)
-    done = CliRunner().invoke(cli.cli, ["record", "trace.txt"], standalone_mode=False)
+    done = CliRunner().invoke(cli.cli, ["record", "trace.txt", "--no-check"], standalone_mode=False)
     assert done.exception is None
     assert f"heddle: trace.txt: 2 lines not understood, first: {raw.strip()!r}\n" in done.output
     file.write_text("\n".join([raw, *lines]))
-    assert "heddle: trace.txt: 1 line not" in CliRunner().invoke(cli.cli, ["record", "trace.txt"]).output
+    assert "heddle: trace.txt: 1 line not" in CliRunner().invoke(cli.cli, ["record", "trace.txt", "--no-check"]).output
     file.write_text("\n".join(lines))
-    assert "not understood" not in CliRunner().invoke(cli.cli, ["record", "trace.txt"], standalone_mode=False).output
+    assert (
+        "not understood"
+        not in CliRunner().invoke(cli.cli, ["record", "trace.txt", "--no-check"], standalone_mode=False).output
+    )
 
 
 @pytest.mark.parametrize(
-    ("factors", "complaint"),
+    ("rates", "lengths", "complaint"),
     [
-        ({"switches": 1.2, "wakeups": 0.8}, ""),
-        ({"switches": 15.6}, "the replay is not like the trace: switches 2"),
-        (
-            {"utilisation": 3.0},
-            " points; at most 10 points); smp-4 has 4 CPUs and the trace 2 CPUs: take a machine of 2",
-        ),
-        ({"wakeups": 0.7, "switches": 0.7}, "(−30.0 %; at most 25 %), wakeups 2"),
+        ({"switches": 1.09, "wakeups": 0.91, "utilisation": 1.09}, {"runs_ns": 1.4}, ""),
+        ({"switches": 15.6}, {}, "switches 2"),
+        ({"utilisation": 3.0}, {}, " % (+200.0 %; at most "),
+        ({"wakeups": 0.7, "switches": 0.7}, {}, "(−30.0 %; at most "),
+        ({}, {"runs_ns": 3}, "run length, median 10"),
+        ({}, {"sleeps_ns": 0}, "sleep length, median"),
+        ({"concurrency": 30.0}, {}, "tasks at a time 0.1"),
     ],
 )
-def test_a_replay_that_is_far_from_its_trace_fails(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, factors: dict[str, float], complaint: str
+def test_a_replay_that_is_far_from_its_trace_is_marked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rates: dict[str, float], lengths: dict[str, float], complaint: str
 ) -> None:
-    file = tmp_path / "trace.txt"
+    file, target = tmp_path / "trace.txt", tmp_path / "trace.toml"
     file.write_text(ping_pong(50, "ftrace"))
     found = recording.read(file.read_text(), "x")
-    other = dataclasses.replace(found, **{name: getattr(found, name) * by for name, by in factors.items()})
-    monkeypatch.setattr(fidelity, "replay", lambda *_: other)
-    monkeypatch.setattr(kernels, "find", lambda _: None)
-    done = CliRunner().invoke(cli.cli, ["record", str(file), "--check", "smp-4"], standalone_mode=False)
-    assert (done.exception is None) == (not complaint)
-    assert complaint in str(done.exception or "")
+    groups = [
+        dataclasses.replace(group, **{name: (getattr(group, name) * by).astype(int) for name, by in lengths.items()})
+        for group in found.groups
+    ]
+    other = dataclasses.replace(found, groups=groups, **{name: getattr(found, name) * by for name, by in rates.items()})
+    monkeypatch.setattr(rehearsal, "replay", lambda *_: other)
+    monkeypatch.setattr(kernels, "find", lambda name: SimpleNamespace(name=name))
+    done = CliRunner().invoke(cli.cli, ["record", str(file)], standalone_mode=False)
+    assert done.exception is None
+    assert done.return_value == bool(complaint)
+    mismatch = workload.load(str(target)).mismatch()
+    assert bool(mismatch) == bool(complaint)
+    assert complaint in mismatch
+    assert mismatch in done.output
+
+
+def test_what_was_not_compared_or_was_changed_since_is_marked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file, target = tmp_path / "trace.txt", tmp_path / "trace.toml"
+    file.write_text(ping_pong(50, "ftrace"))
+    CliRunner().invoke(cli.cli, ["record", str(file), "--no-check"], standalone_mode=False)
+    never = "it was never compared with its trace: record it again without --no-check"
+    assert workload.load(str(target)).mismatch() == never
+    target.write_text(target.read_text().replace("\n[fidelity]\n", ""))
+    assert workload.load(str(target)).mismatch() == never
+    found = recording.read(file.read_text(), "x")
+    monkeypatch.setattr(rehearsal, "replay", lambda *_: found)
+    monkeypatch.setattr(kernels, "find", lambda name: SimpleNamespace(name=name))
+    CliRunner().invoke(cli.cli, ["record", str(file)], standalone_mode=False)
+    load = workload.load(str(target))
+    assert load.mismatch() == ""
+    assert load.fidelity is not None
+    assert load.fidelity.summary().endswith("(on smp-2, Linux 7.3)")
+    target.write_text(target.read_text().replace('"tasks":1', '"tasks":2', 1))
+    assert workload.load(str(target)).mismatch().startswith("the file was changed after it was compared")
+    assert workload.load("hackbench").mismatch() == ""
 
 
 def test_the_start_of_threads_and_few_switches_are_no_fault() -> None:
@@ -414,44 +449,32 @@ def test_the_start_of_threads_and_few_switches_are_no_fault() -> None:
     assert short.threads == 2
     found = dataclasses.replace(short, switches=1000.0)
     few, begun = fidelity.FEW * found.cpus, fidelity.START * 2 / 6.8
-    for switches, named in (
-        (1250 + few + begun - 0.1, []),
-        (1250 + few + begun + 0.1, ["switches"]),
-        (750 - few + 0.1, []),
-        (750 - few - 0.1, ["switches"]),
-    ):
-        other = dataclasses.replace(found, switches=switches)
-        assert [fault.split()[0] for fault in fidelity.faults(found, other)] == named
-    idle = dataclasses.replace(found, switches=18.0)
-    assert fidelity.faults(idle, dataclasses.replace(idle, switches=18.0 + few)) == []
+    for apart, named in ((100 + few + begun - 0.1, []), (100 + few + begun + 0.1, ["switches"])):
+        for sign in (-1, 1):
+            other = dataclasses.replace(found, switches=1000 + sign * apart)
+            assert [row.what for row in fidelity.compare(found, other) if not row.matches] == named
+    idle = dataclasses.replace(found, switches=0.0)
+    assert all(row.matches for row in fidelity.compare(idle, dataclasses.replace(idle, switches=0.0 + few)))
 
 
 def test_a_machine_of_another_size_than_the_trace_is_named() -> None:
     found = recording.read(ping_pong(50, "ftrace"), "x")
-    of_two = "; smp-4 has 4 CPUs and the trace 2 CPUs: take a machine of 2 CPUs (`heddle machines` lists them)"
-    assert fidelity.mismatch(found, machine.load("smp-4")) == of_two
-    assert fidelity.mismatch(dataclasses.replace(found, cpus=4), machine.load("smp-4")) == ""
+    of_two = "; smp-4 has 4 CPUs and the trace 2 CPUs: leave --check out, or name a machine of 2 CPUs"
+    assert fidelity.other_size(found, 4, "smp-4") == of_two
+    assert fidelity.other_size(found, 2, "x") == ""
 
 
-@pytest.mark.parametrize(
-    ("content", "complaint"),
-    [
-        (b"PERFILE2\x68\0\0\0", "perf's binary, no text: `perf script -i {file} > trace.txt` makes the text"),
-        (b"\x17\x08\x44tracing6\0", "trace-cmd's binary, no text: `trace-cmd report -i {file} > trace.txt` makes the"),
-    ],
-)
-def test_what_a_recorder_wrote_is_no_text(tmp_path: Path, content: bytes, complaint: str) -> None:
-    file = tmp_path / "perf.data"
-    file.write_bytes(content)
-    done = CliRunner().invoke(cli.cli, ["record", str(file)], standalone_mode=False)
-    assert str(done.exception).startswith(f"{file}: {complaint.format(file=file)}")
-    assert list(tmp_path.iterdir()) == [file]
+def test_a_machine_has_as_many_cpus_as_the_trace() -> None:
+    assert rehearsal.box_of(4).fingerprint() == machine.load("smp-4").fingerprint()
+    assert (rehearsal.box_of(37).cpus, rehearsal.box_of(37).name) == (37, "smp-37")
+    with pytest.raises(HeddleError, match="the trace has 256 CPUs, and a machine at most 255: name a smaller machine"):
+        rehearsal.box_of(256)
 
 
 def test_a_folder_that_is_not_there_is_not_made(tmp_path: Path) -> None:
     file, target = tmp_path / "trace.txt", tmp_path / "none" / "x.toml"
     file.write_text(ping_pong(50, "ftrace"))
-    done = CliRunner().invoke(cli.cli, ["record", str(file), "--out", str(target)], standalone_mode=False)
+    done = CliRunner().invoke(cli.cli, ["record", str(file), "--out", str(target), "--no-check"], standalone_mode=False)
     complaint = f"cannot write {target}: no folder {target.parent}; make it, or name another file by --out"
     assert str(done.exception) == complaint
     assert not target.parent.exists()
@@ -461,6 +484,6 @@ def test_partial_lives_are_explained_where_there_are_some(tmp_path: Path) -> Non
     file = tmp_path / "trace.txt"
     for text, explained in ((trace(short_lived(6), 6800 * MS), True), (ping_pong(50, "ftrace"), False)):
         file.write_text(text)
-        done = CliRunner().invoke(cli.cli, ["record", str(file)], standalone_mode=False)
+        done = CliRunner().invoke(cli.cli, ["record", str(file), "--no-check"], standalone_mode=False)
         assert done.exception is None
         assert (recording.PARTS in done.output) == explained
