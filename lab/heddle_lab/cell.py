@@ -68,7 +68,7 @@ class Cell(Model):
             kernel=self.kernel,
             job=self.job(),
             layers=tuple(self.workload.layers),
-            files=self.scheduler.files(),
+            files={**self.workload.guest_files(), **self.scheduler.files()},
         )
 
     def inputs(self) -> dict[str, Any]:
@@ -77,6 +77,9 @@ class Cell(Model):
         How the output becomes metrics is not part of it: that is done anew from the stored records.
         """
         layers = image.layer_files(tuple(self.workload.layers))
+        files = {
+            path: hashlib.sha256(content).hexdigest() for path, (_, content) in self.workload.guest_files().items()
+        }
         return {
             "machine": self.machine.fingerprint(),
             "cpu": vm.cpu(self.machine),
@@ -88,6 +91,7 @@ class Cell(Model):
             "scheduler": self.scheduler.fingerprint(),
             "job": self.job().model_dump(mode="json"),
             "begin_ns": vm.begin_ns(self.machine),
+            **({"files": files} if files else {}),
         }
 
     def key(self) -> str:

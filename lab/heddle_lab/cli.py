@@ -449,6 +449,9 @@ def _line_tables(cells: list[Cell], most: int, about: str) -> list[_Captioned]:
     return [(f"{about}, {one.scheduler}: {what}", *transfers.table(one, most)) for one in measured]
 
 
+_STRETCHES = ", ".join(f"{one:g}" for one in rehearsal.STRETCHES)
+
+
 @cli.command()
 @click.argument("file", type=click.Path(path_type=Path), metavar="TRACE")
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), metavar="W.toml", help="Default: TRACE.toml.")
@@ -458,11 +461,19 @@ def _line_tables(cells: list[Cell], most: int, about: str) -> list[_Captioned]:
 @click.option(
     "--cgroups", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help=f"Output of `{selection.HOW}`."
 )
+@click.option("--from-ms", type=_Milliseconds(min=0), default=0.0, metavar="MS", help="Begin of the part that is kept.")
+@click.option("--for-ms", type=_Milliseconds(min=1), metavar="MS", help="Its length; default: to the trace's end.")
+@click.option(
+    "--stretch",
+    type=click.FloatRange(0.1, 100),
+    metavar="X",
+    help=f"Play it so many times slower; default: {_STRETCHES}.",
+)
 @click.option("--check", "machine_name", metavar="M", help="Compare on this machine; default: one of as many CPUs.")
 @click.option("--no-check", is_flag=True, help="Compare nothing: verdicts on the load are unknown.")
 @click.option("--kernel", "kernel_name", default=experiment.DEFAULT_KERNEL, show_default=True, metavar="K")
 def record(
-    file: Path, out: Path | None, source: str, machine_name: str | None, no_check: bool, kernel_name: str, **tasks: Any
+    file: Path, out: Path | None, source: str, machine_name: str | None, no_check: bool, kernel_name: str, **part: Any
 ) -> int:
     """Turn a trace of a real machine into a workload, and compare its replay with the trace.
 
@@ -474,27 +485,29 @@ def record(
     target = out or file.with_suffix(".toml")
     if not target.parent.is_dir():
         raise HeddleError(f"cannot write {target}: no folder {target.parent}; make it, or name another file by --out")
-    cgroups = selection.cgroups(tasks["cgroups"]) if tasks["cgroups"] else {}
-    wanted = Selection(tasks["only"], tasks["exclude"], cgroups)
-    recorded = recording.of_trace(tracefile.read(file), str(file), wanted)
+    cgroups = selection.cgroups(part["cgroups"]) if part["cgroups"] else {}
+    wanted = Selection(part["only"], part["exclude"], cgroups)
+    span = recording.Span(round(part["from_ms"] * 1e6), part["for_ms"] and round(part["for_ms"] * 1e6))
+    recorded = recording.of_trace(tracefile.read(file), str(file), wanted, span)
     if recorded.unread:
         lines = units.counted(recorded.unread, "line")
         what = f"{lines} not understood, first: {recorded.first_unread.strip()!r}"
         click.echo(f"heddle: {file}: {what}", err=True)
     name = re.sub("[^a-z0-9]+", "-", target.stem.lower()).strip("-") or "recorded"
-    files.write_text(target, recording.workload(recorded, name, source or f"recorded: {file.name}"))
-    _listing(("group", "tasks", "partial lives", "runs", "woken by tasks"), list(map(recorded.row, recorded.groups)))
-    if recorded.has_parts:
-        click.echo(recording.PARTS)
+
+    def write(stretch: float) -> Path:
+        files.write_text(target, recording.workload(recorded, name, source or f"recorded: {file.name}", stretch))
+        return target
+
+    stretches = (part["stretch"],) if part["stretch"] else rehearsal.STRETCHES
+    write(stretches[0])
+    _listing(recording.HEADINGS, [group.row() for group in recorded.groups])
     click.echo(f"Left out: {units.part(recorded.left_out)} of the CPU time: kernel threads, and what was not selected.")
     click.echo(target)
-    return 0 if no_check else _rehearse(recorded, target, machine_name, kernel_name)
-
-
-def _rehearse(recorded: recording.Load, target: Path, machine_name: str | None, kernel_name: str) -> int:
-    """Compare a replay with its trace, and write that into its file; return the exit status."""
+    if no_check:
+        return 0
     box = machine.load(machine_name) if machine_name else rehearsal.box_of(recorded.cpus)
-    found = rehearsal.compare(recorded, target, box, kernels.find(kernel_name))
+    found = rehearsal.best(recorded, write, box, kernels.find(kernel_name), stretches)
     _listing(("what", "trace", "replay", "apart", "at most"), [one.row() for one in found.compared])
     faults = found.mismatch(found.workload)
     if faults:

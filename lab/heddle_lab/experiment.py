@@ -204,7 +204,7 @@ class Overrides(Model):
 def _refuse_missing_programs(load: workload.Workload, params: dict[str, Value], box: machine.Machine) -> None:
     layers = tuple(load.layers)
     for step in load.job_steps(params, box, seed=1):
-        if step.argv and not image.has_program(step.argv[0], layers):
+        if step.argv and step.argv[0] not in load.programs and not image.has_program(step.argv[0], layers):
             have = ", ".join((image.BASE, *layers))
             raise HeddleError(
                 f"workload '{load.name}': step '{step.name}': argv: no program '{step.argv[0]}' in the guest image "

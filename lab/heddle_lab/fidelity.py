@@ -24,9 +24,6 @@ POINTS = 0.01
 FEW = 50
 """switches and wakeups a second per CPU that they may differ by beyond that: at 10 us each, 0.05 % of its time"""
 
-START = 10
-"""switches and wakeups that each thread of the replay may have besides, until it has begun"""
-
 _LEAST_NS = 1_000
 """shorter runs and sleeps count as this long: in the replay a system call takes as long"""
 
@@ -88,6 +85,10 @@ class Fidelity(Model):
             return "the file was changed after it was compared with its trace: record it again"
         return ", ".join(str(one) for one in self.compared if not one.matches)
 
+    def distance(self) -> float:
+        """Return how far the replay is from its trace: of what is farthest, in multiples of its bound."""
+        return max((abs(one.apart) / one.bound for one in self.compared), default=float("inf"))
+
     def summary(self) -> str:
         """Return all quantities in a line; empty if there are none."""
         found = ", ".join(f"{one.what} {units.percent(one.apart)}" for one in self.compared)
@@ -101,8 +102,7 @@ def compare(recorded: Load, replayed: Load) -> list[Compared]:
         recorded: what the trace shows.
         replayed: what a trace of the replay shows of the same groups.
     """
-    start = START * recorded.threads / (max(replayed.duration_ns, 1) / 1e9)
-    few = FEW * recorded.cpus + start
+    few = float(FEW * recorded.cpus)
 
     def rate(what: str, unit: str, of: Callable[[Load], float], leeway: float) -> Compared:
         before, after = of(recorded), of(replayed)

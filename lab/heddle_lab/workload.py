@@ -1,5 +1,6 @@
 """Workloads: programs to run in the guest and how their output becomes metrics."""
 
+import base64
 import itertools
 import json
 import math
@@ -12,10 +13,11 @@ from typing import Annotated, Any, Literal
 
 import jinja2
 import jinja2.meta
+import zstandard
 from jinja2.sandbox import SandboxedEnvironment
 from pydantic import Field, model_validator
 
-from heddle_lab import hashing, paths, tomlfile
+from heddle_lab import hashing, paths, payload, tomlfile
 from heddle_lab.errors import HeddleError
 from heddle_lab.fidelity import Fidelity
 from heddle_lab.job import Step
@@ -202,6 +204,10 @@ class Workload(Model):
     """where the program comes from"""
     layers: list[str] = []
     """image layers with the programs, beside the base"""
+    programs: list[str] = []
+    """programs of the laboratory that only some guests are given, in /usr/bin"""
+    files: dict[str, str] = {}
+    """more files for the guest: path -> content, by zstd and in base64"""
     params: dict[str, Parameter] = {}
     steps: Annotated[list[dict[str, Any]], Field(min_length=1)]
     """job steps whose strings are templates over the parameters and `cpus`, `llcs`, `seed`, and `content(PATH)`,
@@ -248,6 +254,22 @@ class Workload(Model):
             raise HeddleError(f"{many}: write `primary = true` in exactly one [[metrics]] ({', '.join(found)})")
         return found[0] if found else None
 
+    def guest_files(self) -> payload.Files:
+        """Return what the guest is given beside its image.
+
+        Raises:
+            HeddleError: a program is not built, or a file's content is damaged.
+        """
+        programs = {f"/usr/bin/{name}": (0o755, paths.guest_program(name).read_bytes()) for name in self.programs}
+        return programs | {path: (0o644, self._unpacked(path, content)) for path, content in self.files.items()}
+
+    def _unpacked(self, path: str, content: str) -> bytes:
+        try:
+            packed = base64.b64decode(content, validate=True)
+            return zstandard.ZstdDecompressor().decompressobj().decompress(packed)
+        except (ValueError, zstandard.ZstdError) as error:
+            raise HeddleError(f"workload '{self.name}': files: {path}: {error}: record it again") from error
+
     def fingerprint(self) -> dict[str, Any]:
         """Return what of this workload can change a result: all but what it is called and where it is from."""
         return self.model_dump(exclude={"name", "summary", "source", "window", "fidelity"})
@@ -260,8 +282,9 @@ class Workload(Model):
         """Return why results of a recorded load say nothing of the machine that it is from; empty if they do."""
         if self.fidelity:
             return self.fidelity.mismatch(self.sha256())
-        recorded = any(step.get("argv", [])[:2] == ["heddle-load", "replay"] for step in self.steps)
-        return Fidelity().mismatch("") if recorded else ""
+        programs = [" ".join(step.get("argv", [])[:2]) for step in self.steps]
+        is_replay = any(name.startswith(("heddle-replay ", "heddle-load replay")) for name in programs)
+        return Fidelity().mismatch("") if is_replay else ""
 
     def parameters(self, given: dict[str, Value]) -> dict[str, Value]:
         """Return the values of all parameters: the given ones over the defaults.

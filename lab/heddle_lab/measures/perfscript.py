@@ -47,6 +47,11 @@ _SHOWN = 300
 """characters that are kept of a line that is not understood"""
 
 
+def raw(name: str) -> bytes:
+    """Return a task's name as the kernel has it."""
+    return name.replace(LINE_END, "\n").encode("utf-8", "surrogateescape")
+
+
 class Script(NamedTuple):
     """The sched events of a text."""
 
