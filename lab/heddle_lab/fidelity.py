@@ -27,6 +27,9 @@ FEW = 50
 _LEAST_NS = 1_000
 """shorter runs and sleeps count as this long: in the replay a system call takes as long"""
 
+_FEWEST = 50
+"""runs or sleeps of a trace, of fewer of which the lengths are chance and are not compared"""
+
 _POINTS = np.linspace(0.005, 0.995, 100)
 """quantiles that are compared"""
 
@@ -85,9 +88,10 @@ class Fidelity(Model):
             return "the file was changed after it was compared with its trace: record it again"
         return ", ".join(str(one) for one in self.compared if not one.matches)
 
-    def distance(self) -> float:
-        """Return how far the replay is from its trace: of what is farthest, in multiples of its bound."""
-        return max((abs(one.apart) / one.bound for one in self.compared), default=float("inf"))
+    def distance(self) -> tuple[int, float]:
+        """Return how far the replay is from its trace: how much does not match, and the largest multiple of a bound."""
+        faults = sum(not one.matches for one in self.compared)
+        return faults, max((abs(one.apart) / one.bound for one in self.compared), default=0.0)
 
     def summary(self) -> str:
         """Return all quantities in a line; empty if there are none."""
@@ -128,7 +132,7 @@ def compare(recorded: Load, replayed: Load) -> list[Compared]:
 
 def _lengths(what: str, before: Ints, after: Ints) -> list[Compared]:
     """Compare distributions of lengths: their medians are shown, and how far quantiles are apart on average."""
-    if not len(before):
+    if len(before) < _FEWEST:
         return []
     typical = 1e9  # none is no length at all
     if len(after):

@@ -14,7 +14,7 @@ A run of a nanosecond is an instruction: a machine whose CPUs execute 100 in 100
 
 import base64
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -286,7 +286,8 @@ def workload(found: Load, name: str, source: str, stretch: float = 1.0) -> str:
         source: where the trace is from.
         stretch: how many times slower than it was it is played.
     """
-    load = f"{units.counted(len(found.tasks), 'task')} in {units.counted(len(_names(found)), 'group')}"
+    names = {group.name for group in found.groups}
+    load = f"{units.counted(len(found.tasks), 'task')} in {units.counted(len(names), 'group')}"
     cpus = units.counted(found.cpus, "CPU")
     content = zstandard.ZstdCompressor(level=19).compress(script.encode(found.tasks, found.duration_ns))
     return _TEMPLATE.format(
@@ -298,10 +299,6 @@ def workload(found: Load, name: str, source: str, stretch: float = 1.0) -> str:
         script=base64.b64encode(content).decode(),
         fidelity=_FIDELITY,
     )
-
-
-def _names(found: Load) -> Counter[str]:
-    return Counter(group.name for group in found.groups)
 
 
 _TEMPLATE = """name = {name}
