@@ -97,7 +97,7 @@ class Cell(Model):
             job=self.job(),
             layers=layers,
             files=self.scheduler.files(layers),
-            job_files=hostfiles.contents(self.workload.host_files()),
+            job_files={**self.workload.guest_files(), **hostfiles.contents(self.workload.host_files())},
             boot_parameters=self._boot_parameters,
         )
 
@@ -111,7 +111,9 @@ class Cell(Model):
         How the output becomes metrics is not part of it: that is done anew from the stored records.
         """
         layers = self.workload.userland()
-        files = hostfiles.fingerprint(self.workload.host_files())
+        files = hostfiles.fingerprint(self.workload.host_files()) | {
+            path: hashlib.sha256(content).hexdigest() for path, (_, content) in self.workload.guest_files().items()
+        }
         return {
             "machine": self.machine.fingerprint(),
             "cpu": vm.cpu(self.machine),

@@ -4,7 +4,7 @@ import math
 from typing import Any
 from xml.etree import ElementTree
 
-from heddle_lab import comparison, stats
+from heddle_lab import comparison, fidelity, stats
 from heddle_lab.comparison import Row
 from heddle_lab.errors import HeddleError
 from heddle_lab.resultfile import CellResult
@@ -59,7 +59,7 @@ def undecided(found: list[Row]) -> list[Row]:
     What has the same values in each pair lost nothing, however few pairs there are.
     """
     unknown = [row for row in found if row.primary and not row.equal and row.verdict is Verdict.UNKNOWN]
-    return [row for row in unknown if row.fragile or not stats.excludes_loss(row.result, row.better)]
+    return [row for row in unknown if not row.may_be_decided or not stats.excludes_loss(row.result, row.better)]
 
 
 def status(found: list[Row], lost: str) -> int:
@@ -85,6 +85,8 @@ def summary(found: list[Row]) -> str:
 def remedy(found: list[Row]) -> str:
     """Return a line on the rows that may hide a loss, and how many seeds would tell; empty if there are none."""
     open_rows = undecided(found)
+    if unlike := next((row for row in open_rows if row.mismatch), None):
+        return f"{unlike.point}: {fidelity.WORD}: {unlike.mismatch}"
     if not open_rows:
         return ""
     most = max((row.pairs_needed() or stats.FEWEST for row in open_rows), default=stats.FEWEST)
@@ -135,6 +137,7 @@ def _plain(row: Row) -> dict[str, Any]:
         "corrected_p": row.corrected_p,
         "verdict": row.verdict.value,
         "fragile": row.fragile,
+        "mismatch": row.mismatch,
         "seeds": row.seeds,
         "before": row.baseline_values,
         "after": row.candidate_values,

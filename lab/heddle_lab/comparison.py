@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from heddle_lab import power, provenance, sequential, stats, units
+from heddle_lab import fidelity, power, provenance, sequential, stats, units
 from heddle_lab.errors import HeddleError
 from heddle_lab.resultfile import CellResult
 from heddle_lab.stats import Paired, Verdict
@@ -64,12 +64,21 @@ class Row(Model):
     verdict: Verdict
     fragile: list[str] = []
     """variations of the model in which the effect has not the sign that it has here; with any, the word is unknown"""
+    mismatch: str = ""
+    """of a recorded load: why its replay does not match its trace; then the word is unknown"""
+    replays: list[str] = []
+    """of a recorded load: lines on how its replay compares with its trace"""
 
     @property
     def where(self) -> str:
         """The machine and the kernel, both sides' where they differ, and the back end unless it is the clock."""
         backend = "" if self.backend == "clock" else f", back end {self.backend}"
         return f"{' against '.join(self.machines)}, Linux {' against '.join(self.kernels)}{backend}"
+
+    @property
+    def word(self) -> str:
+        """The verdict, for reading."""
+        return f"{self.verdict.value}: {fidelity.WORD}" if self.mismatch else self.verdict.value
 
     @property
     def heading(self) -> str:
@@ -101,6 +110,11 @@ class Row(Model):
         return units.percent(effect) if self.result.relative else units.difference(effect, self.unit)
 
     @property
+    def may_be_decided(self) -> bool:
+        """Whether more seeds can decide it."""
+        return not self.fragile and not self.mismatch
+
+    @property
     def equal(self) -> bool:
         """Whether both sides have the same values, pair by pair."""
         return self.baseline_values == self.candidate_values
@@ -126,7 +140,7 @@ class Row(Model):
 
 def wanting(rows: list[Row]) -> str:
     """Return a line on the pairs that unknown primaries need to show what matters; empty if none is unknown."""
-    unknown = [row for row in rows if row.primary and row.verdict is Verdict.UNKNOWN and not row.fragile]
+    unknown = [row for row in rows if row.primary and row.verdict is Verdict.UNKNOWN and row.may_be_decided]
     if not unknown:
         return ""
     count = units.counted(len(unknown), "primary row")
@@ -393,11 +407,32 @@ def _rows(paired: list[Pair], names: tuple[str, str], rule: _Rule) -> Iterator[R
             corrected_p=result.p,
             family=1,
             verdict=Verdict.UNKNOWN,
+            mismatch=_mismatch(first) or _mismatch(other),
+            replays=replays((first, other)),
         )
 
 
 def _once(names: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(names))
+
+
+def replays(cells: Iterable[CellResult]) -> list[str]:
+    """Return lines on how the replays of recorded loads compare with their traces; none without such loads."""
+    return list(dict.fromkeys(filter(None, map(_replay, cells))))
+
+
+def _replay(cell: CellResult) -> str:
+    about = cell.provenance.get("fidelity")
+    if not about:
+        return ""
+    if about["mismatch"]:
+        return f"{cell.workload}: {fidelity.WORD} its trace: {about['mismatch']}"
+    return f"{cell.workload}: its replay against its trace: {about['summary']}"
+
+
+def _mismatch(cell: CellResult) -> str:
+    found: str = cell.provenance.get("fidelity", {}).get("mismatch", "")
+    return found
 
 
 def _primary(metrics: dict[str, Any]) -> str:
@@ -412,7 +447,8 @@ def _judged(rows: list[Row]) -> list[Row]:
         family = [number for number, row in enumerate(rows) if row.primary is primary]
         for number, p in zip(family, correct([rows[number].result.p for number in family]), strict=True):
             row = rows[number]
-            update = {"corrected_p": p, "family": len(family), "verdict": stats.verdict(row.result, p, row.better)}
+            word = Verdict.UNKNOWN if row.mismatch else stats.verdict(row.result, p, row.better)
+            update = {"corrected_p": p, "family": len(family), "verdict": word}
             judged[number] = row.model_copy(update=update)
     return [judged[number] for number in range(len(rows))]
 

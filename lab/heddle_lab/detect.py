@@ -66,7 +66,7 @@ def run(
 
 def unfinished(rows: list[Row], search: Search) -> list[Row]:
     """Return the primary rows that are unknown and would not show the effect with the pairs that they have."""
-    unknown = [row for row in rows if row.primary and row.verdict is Verdict.UNKNOWN]
+    unknown = [row for row in rows if row.primary and row.verdict is Verdict.UNKNOWN and not row.mismatch]
     return [row for row in unknown if not sequential.enough(row.result, search.effect, search.looks, row.family)]
 
 

@@ -275,7 +275,7 @@ def _refuse_missing_programs(cell: Cell) -> None:
     load = cell.workload
     layers, files = load.userland(), load.host_files()
     for step in cell.job().steps:
-        if not step.argv or image.has_program(step.argv[0], layers):
+        if not step.argv or step.argv[0] in load.programs or image.has_program(step.argv[0], layers):
             continue
         program = hostfiles.program(step.argv[0], files)
         what = f"workload '{load.name}': step '{step.name}'"

@@ -1,92 +1,165 @@
-"""Is a replay like the trace that it was made of?"""
+"""Is a replay like the trace that it was made of? What the file of a recorded load says of it, and when it is not."""
 
-from pathlib import Path
+from collections.abc import Callable
 
 import numpy as np
-from scipy import stats
 
-from heddle_lab import recording, scheduler, tracing, units, variant, vm
-from heddle_lab import workload as workload_files
-from heddle_lab.cell import Cell
-from heddle_lab.kernels import Kernel
-from heddle_lab.machine import Machine
+from heddle_lab import units
+from heddle_lab.measures.events import Ints
 from heddle_lab.recording import Load
+from heddle_lab.tomlfile import Model
 
-POINTS = 0.10
-"""most that the utilisation of a faithful replay differs from the trace's, as a part of all CPU time"""
+RATES = 0.10
+"""most that utilisation, switches and wakeups of a faithful replay differ from the trace's, as a part of those"""
 
-RATES = 0.25
-"""most that its switches and wakeups a second differ, as a part of the trace's"""
+LENGTHS = 0.50
+"""most that a run or a sleep differs, as a part of its length: the typical one, over all quantiles"""
+
+CONCURRENCY = 0.25
+"""most that the number of tasks that run or wait differs at a time, on average, as a part of its mean"""
+
+POINTS = 0.01
+"""of all CPU time: how far utilisation may differ beyond that; the kernel's own work is in it"""
 
 FEW = 50
 """switches and wakeups a second per CPU that they may differ by beyond that: at 10 us each, 0.05 % of its time"""
 
-START = 10
-"""switches and wakeups that each thread of the replay may have besides, until it has begun"""
+_LEAST_NS = 1_000
+"""shorter runs and sleeps count as this long: in the replay a system call takes as long"""
+
+_FEWEST = 50
+"""runs or sleeps of a trace, of fewer of which the lengths are chance and are not compared"""
+
+_POINTS = np.linspace(0.005, 0.995, 100)
+"""quantiles that are compared"""
+
+WORD = "the replay does not match"
+"""what a verdict says that rests on an unfaithful replay"""
 
 
-def replay(recorded: Load, file: Path, box: Machine, kernel: Kernel) -> Load:
-    """Replay a workload under the kernel's own scheduler, traced, and return what its trace shows.
+class Compared(Model):
+    """One quantity of the trace and of its replay."""
 
-    Raises:
-        HeddleError: the replay failed, or its trace lacks events.
+    what: str
+    unit: str
+    trace: float
+    replay: float
+    apart: float
+    """how far the two are apart, as a part of the trace's; of lengths, and of tasks at a time: how far typically"""
+    bound: float
+    """most that a faithful replay is"""
+
+    @property
+    def matches(self) -> bool:
+        """Whether they are no farther apart than the bound."""
+        return abs(self.apart) <= self.bound
+
+    def row(self) -> tuple[str, str, str, str, str]:
+        """Return what is compared, the trace's value, the replay's, how far they are apart, and the bound."""
+        before, after = (units.quantity(value, self.unit) for value in (self.trace, self.replay))
+        return self.what, before, after, units.percent(self.apart), units.part(self.bound)
+
+    def __str__(self) -> str:
+        """Return the row as a text."""
+        what, before, after, apart, bound = self.row()
+        return f"{what} {before} -> {after} ({apart}; at most {bound})"
+
+
+class Fidelity(Model):
+    """How a replay compares with its trace: the table `fidelity` of a recorded workload."""
+
+    machine: str = ""
+    """on which it was replayed"""
+    kernel: str = ""
+    workload: str = ""
+    """hash of the workload that was replayed: another one has not been compared"""
+    compared: list[Compared] = []
+    """none: it was not replayed"""
+
+    def mismatch(self, workload: str) -> str:
+        """Return why the replay does not match, in a line; empty if it does.
+
+        Args:
+            workload: hash of the workload as it is now.
+        """
+        if not self.compared:
+            return "it was never compared with its trace: record it again without --no-check"
+        if self.workload != workload:
+            return "the file was changed after it was compared with its trace: record it again"
+        return ", ".join(str(one) for one in self.compared if not one.matches)
+
+    def distance(self) -> tuple[int, float]:
+        """Return how far the replay is from its trace: how much does not match, and the largest multiple of a bound."""
+        faults = sum(not one.matches for one in self.compared)
+        return faults, max((abs(one.apart) / one.bound for one in self.compared), default=0.0)
+
+    def summary(self) -> str:
+        """Return all quantities in a line; empty if there are none."""
+        found = ", ".join(f"{one.what} {units.percent(one.apart)}" for one in self.compared)
+        return f"{found} (on {self.machine}, Linux {self.kernel})" if found else ""
+
+
+def compare(recorded: Load, replayed: Load) -> list[Compared]:
+    """Compare a replay with its trace.
+
+    Args:
+        recorded: what the trace shows.
+        replayed: what a trace of the replay shows of the same groups.
     """
-    load = workload_files.load(str(file))
-    cell = Cell(
-        machine=box,
-        kernel=kernel,
-        contestant=variant.of_scheduler(scheduler.EEVDF),
-        workload=load,
-        params=load.parameters({}),
-        seed=1,
-        traced=True,
-    )
-    results = vm.run(cell.guest()).check()
-    events = tracing.events_of(results, cell.measured_step)
-    return recording.of_events(events, only=[group.name for group in recorded.groups])
+    few = float(FEW * recorded.cpus)
 
+    def rate(what: str, unit: str, of: Callable[[Load], float], leeway: float) -> Compared:
+        before, after = of(recorded), of(replayed)
+        base = before or 1.0
+        return Compared(
+            what=what,
+            unit=unit,
+            trace=before,
+            replay=after,
+            apart=(after - before) / base,
+            bound=RATES + leeway / base,
+        )
 
-def table(recorded: Load, replayed: Load) -> list[tuple[str, str, str, str]]:
-    """Return rows of what is compared, the trace's value, the replay's, and how far they are apart."""
-    distance = float(stats.ks_2samp(recorded.runs_ns, replayed.runs_ns).statistic)
-
-    def row(name: str, before: float, after: float, unit: str) -> tuple[str, str, str, str]:
-        apart = units.percent(after / before - 1) if before else "–"
-        if unit == units.SHARE:  # as its bound
-            apart = units.difference(after - before, unit)
-        return name, units.quantity(before, unit), units.quantity(after, unit), apart
-
-    before, after = (float(np.median(load.runs_ns)) for load in (recorded, replayed))
     return [
-        row("utilisation", recorded.utilisation, replayed.utilisation, units.SHARE),
-        row("switches", recorded.switches, replayed.switches, "/s"),
-        row("wakeups", recorded.wakeups, replayed.wakeups, "/s"),
-        row("run length, median", before, after, "ns"),
-        ("run lengths, Kolmogorov-Smirnov distance", "", "", f"{distance:.3f}"),
+        rate("utilisation", units.SHARE, lambda load: load.utilisation, POINTS),
+        rate("switches", "/s", lambda load: load.switches, few),
+        rate("wakeups", "/s", lambda load: load.wakeups, few),
+        *_lengths("run length, median", recorded.runs_ns, replayed.runs_ns),
+        *_lengths("sleep length, median", recorded.sleeps_ns, replayed.sleeps_ns),
+        _concurrency(recorded, replayed),
     ]
 
 
-def faults(recorded: Load, replayed: Load) -> list[str]:
-    """Return a text for each quantity in which the replay is too far from the trace; none if it is faithful."""
-    found = []
-    apart = replayed.utilisation - recorded.utilisation
-    if abs(apart) > POINTS:
-        before, after = (units.quantity(load.utilisation, units.SHARE) for load in (recorded, replayed))
-        difference = units.difference(apart, units.SHARE)
-        found.append(f"utilisation {before} -> {after} ({difference}; at most {POINTS * 100:.0f} points)")
-    for name in ("switches", "wakeups"):
-        was, is_now = float(getattr(recorded, name)), float(getattr(replayed, name))
-        few, begun = FEW * recorded.cpus, START * recorded.threads / (replayed.duration_ns / 1e9)
-        if not (1 - RATES) * was - few <= is_now <= (1 + RATES) * was + few + begun:
-            change = units.percent(is_now / was - 1) if was else "from none"
-            texts = units.quantity(was, "/s"), units.quantity(is_now, "/s")
-            found.append(f"{name} {texts[0]} -> {texts[1]} ({change}; at most {RATES * 100:.0f} %)")
-    return found
+def _lengths(what: str, before: Ints, after: Ints) -> list[Compared]:
+    """Compare distributions of lengths: their medians are shown, and how far quantiles are apart on average."""
+    if len(before) < _FEWEST:
+        return []
+    typical = 1e9  # none is no length at all
+    if len(after):
+        logs = [np.log(np.quantile(np.maximum(values, _LEAST_NS), _POINTS)) for values in (before, after)]
+        typical = float(np.expm1(np.abs(logs[0] - logs[1]).mean()))
+    medians = [float(np.median(values)) if len(values) else 0.0 for values in (before, after)]
+    return [Compared(what=what, unit="ns", trace=medians[0], replay=medians[1], apart=typical, bound=LENGTHS)]
 
 
-def mismatch(recorded: Load, box: Machine) -> str:
-    """Return what to add to the faults if the machine has another number of CPUs than the trace; else nothing."""
-    if box.cpus == recorded.cpus:
+def _concurrency(recorded: Load, replayed: Load) -> Compared:
+    """Compare how many tasks run or wait: by their distribution over time, as a replay may begin elsewhere."""
+    before, after = (np.quantile(load.concurrency, _POINTS) for load in (recorded, replayed))
+    means = [float(load.concurrency.mean()) for load in (recorded, replayed)]
+    # Less than a task on average is no crowd: differences of a fraction of one are not magnified.
+    apart = float(np.abs(before - after).mean()) / max(means[0], 1.0)
+    return Compared(what="tasks at a time", unit="", trace=means[0], replay=means[1], apart=apart, bound=CONCURRENCY)
+
+
+def other_size(recorded: Load, cpus: int, name: str) -> str:
+    """Return what to add to the faults if the machine has another number of CPUs than the trace; else nothing.
+
+    Args:
+        recorded: what the trace shows.
+        cpus: of the machine.
+        name: of the machine.
+    """
+    if cpus == recorded.cpus:
         return ""
-    has, wanted = units.counted(box.cpus, "CPU"), units.counted(recorded.cpus, "CPU")
-    return f"; {box.name} has {has} and the trace {wanted}: take a machine of {wanted} (`heddle machines` lists them)"
+    has, wanted = units.counted(cpus, "CPU"), units.counted(recorded.cpus, "CPU")
+    return f"; {name} has {has} and the trace {wanted}: leave --check out, or name a machine of {wanted}"

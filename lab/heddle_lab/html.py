@@ -120,6 +120,7 @@ def render(about: resultfile.About, cells: list[CellResult], rows: list[Row], dr
         drawn=drawn,
         perturbation=table.perturbation(cells),
         surroundings=table.surroundings(cells),
+        replays=comparison.replays(cells),
         means_footnote=f"{means.FOOTNOTE} {means.EXTREME}",
         looks=sequential.note(about.looks),
         links=[("table", markdown.NAME), *((Path(shown).name, shown) for shown in about.pages)],

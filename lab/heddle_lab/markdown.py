@@ -33,6 +33,7 @@ def render(rows: list[Row], about: About, folder: str | None = ".") -> str:
         tables.append("\n".join([f"{means.FOOTNOTE} {means.EXTREME}", "", *(f"- {line}" for line in summary), ""]))
     if note := sequential.note(about.looks):
         tables.append(f"{note}\n")
+    tables += [f"{line}\n" for line in dict.fromkeys(line for row in rows for line in row.replays)]
     heads = [f"`{about.command}`\n", *([f"{links(folder)}\n"] if folder else [])]
     return "\n".join([*heads, *filter(None, tables)])
 
@@ -144,7 +145,7 @@ def _table(rows: list[Row], title: str) -> str:
 
 def _cells(row: Row) -> list[str]:
     numbers = [row.baseline_median, row.candidate_median, row.effect, row.interval]
-    return [row.point, row.heading, *numbers, row.verdict.value]
+    return [row.point, row.heading, *numbers, row.word]
 
 
 def _line(cells: list[str]) -> str:

@@ -73,8 +73,11 @@ def lines(rows: list[Row]) -> list[str]:
 
 
 def of(rows: list[Row]) -> dict[str, Mean | None]:
-    """Return the means of one candidate's rows: all of `KINDS`, none where no row has a ratio of that kind."""
-    ratios = [row for row in rows if row.result.relative]
+    """Return the means of one candidate's rows: all of `KINDS`, none where no row has a ratio of that kind.
+
+    A recorded load whose replay does not match its trace has no vote.
+    """
+    ratios = [row for row in rows if row.result.relative and not row.mismatch]
     kinds = {
         "throughput": [row for row in ratios if row.metric in SPEED],
         "p50": [row for row in ratios if row.metric.endswith(".p50")],

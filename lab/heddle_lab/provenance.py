@@ -59,6 +59,7 @@ def of_cell(cell: Cell, flags: list[str], judged: dict[str, dict[str, Any]]) -> 
         "kernel_release": cell.booted.release,
         "machine_source": cell.machine.source,
         "workload_source": cell.workload.source,
+        **_fidelity(cell),
         "metrics": {
             metric.name: metric.about() | ({"primary": True} if metric.name == primary else {})
             for metric in cell.workload.metrics
@@ -73,6 +74,14 @@ def _given(cell: Cell) -> list[str]:
     load = cell.workload
     options = [*(("--package", name) for name in load.packages), *(("--file", text) for text in load.files)]
     return [word for option in options for word in option]
+
+
+def _fidelity(cell: Cell) -> dict[str, dict[str, str]]:
+    """Return how the replay of a recorded load compares with its trace; nothing of any other workload."""
+    found, mismatch = cell.workload.fidelity, cell.workload.mismatch()
+    if not found and not mismatch:
+        return {}
+    return {"fidelity": {"summary": found.summary() if found else "", "mismatch": mismatch}}
 
 
 def command(

@@ -1,63 +1,44 @@
-"""A recorded load: from a trace of a real machine to a workload that `heddle-load replay` plays.
+"""A recorded load: from a trace of a real machine to a workload that `heddle-replay` plays.
 
-Tasks of one name (but for a number at its end) are a group. Of each group the file keeps how long its tasks run
-between two sleeps and how long they sleep (quantiles), which part of the sleeps other tasks end, and how often a run
-wakes tasks of each group. Orders beyond that are not kept: which run follows which, locks, what the work does to
-caches, affinity, cgroups. A wakeup that an interrupt does while a task runs counts as that task's.
+Each task of the trace is a thread of the replay. It runs as long as the task did, and where in a run the task woke
+another one, it wakes that one's thread. A sleep that a task ended lasts until that task's thread ends it, whenever
+that is: so loops that are closed stay closed. All other sleeps end by time. Most of them last as long as they did; of a
+task whose sleeps end more regularly than that, such as a period, they end when they did. Tasks that begin within the
+trace begin when their parents wake them, and tasks that end, end.
 
-A task counts for the time that it lives, from its birth to its death (`lives`). A life that goes through the whole
-trace is played for as long as is wanted; all others are played at the times of the trace. Runs and sleeps that are
-longer than a tenth of the trace are too few for a distribution. Such a run is a life by itself, in a group of tasks
-that never sleep; such a sleep lies between two lives. A thread of the replay plays several lives that do not overlap:
-forks and exits are not played. A task that never sleeps runs for as long as it lives, however much of the CPU it got.
+Not kept: what the work does to caches and memory; affinity, and the weights of cgroups, which sched events do not show;
+which of several tasks took a lock, where the order of wakeups would be another one.
 
-Run lengths become instructions at one a nanosecond: a machine whose CPUs execute 100 in 100 ns runs as long as was
-recorded.
+A run of a nanosecond is an instruction: a machine whose CPUs execute 100 in 100 ns runs as long as was recorded.
 """
 
-import json
+import base64
 import re
-import shlex
-from bisect import bisect_left
-from collections import Counter, defaultdict
+from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from itertools import chain
 
 import numpy as np
+import zstandard
+from numpy.typing import NDArray
 
-from heddle_lab import lives, tomlfile, units
+from heddle_lab import script, tasks, tomlfile, tracefile, units
 from heddle_lab.errors import HeddleError, printable
-from heddle_lab.lives import Life
-from heddle_lab.measures import ftrace, perfscript, timeline
+from heddle_lab.measures import perfscript, timeline
 from heddle_lab.measures.events import Events, Ints, Kind
 from heddle_lab.measures.timeline import IDLE, Timeline
+from heddle_lab.selection import EVERYTHING, Selection
+from heddle_lab.tasks import NOBODY, Task
+from heddle_lab.tracefile import Trace
 
-_POINTS = 41
-"""quantiles that are kept of a distribution"""
+Floats = NDArray[np.float64]
 
-_WARM_UP_MS = 200
-_FOR_MS = 500
-"""how long a replay lasts in which all tasks live from begin to end"""
-
-_BRIEF = 0.05
-"""part of the load from which on the lives of its tasks matter"""
-
-_PIECE_NS = 1_000_000
-"""of the work of a task that never sleeps: what counts as a run of its replay"""
-
-PARTS = (
-    "Partial lives do not go through the whole trace: a task begins or ends within it, or runs or sleeps for more than "
-    f"{lives.LONG:.0%} of it at a time. They are played at the times at which they were."
-)
-"""what the heading of a listing means"""
+_PART_NS = 10_000_000
+"""over which the number of tasks is averaged"""
+_PARTS = (20, 10_000)
+"""fewest and most of a trace"""
 
 _NUMBER = re.compile(r"[\d/:._#-]+\Z")
-
-_STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
-"""of JSON"""
-
-_ESCAPED = {ord(character): f"\\u{ord(character):04x}" for character in "'{}"}
-"""what would end TOML's literal string or begin or end a template's tag"""
 
 _KERNEL = re.compile(
     r"^(kworker|ksoftirqd|migration|rcu|kswapd|kcompactd|cpuhp|idle_inject|irq|watchdog|khugepaged|kdamond)"
@@ -66,26 +47,43 @@ _KERNEL = re.compile(
 
 
 @dataclass(frozen=True)
+class Span:
+    """A part of a trace, ns since its begin."""
+
+    from_ns: int = 0
+    for_ns: int | None = None
+    """none: to its end"""
+
+
+WHOLE = Span()
+
+
+@dataclass(frozen=True)
 class Group:
-    """Tasks that behave alike."""
+    """Tasks of one name, but for a number at its end."""
 
     name: str
     tasks: int
-    nice: int
+    parts: int
+    """how many of them begin or end within the trace"""
     runs_ns: Ints
-    """CPU time between two sleeps, ascending"""
+    """CPU time between two sleeps"""
     sleeps_ns: Ints
-    """ascending; none: its tasks never sleep"""
+    """none: its tasks never sleep"""
     woken: float
     """part of the sleeps that other tasks end"""
-    wakes: list[float]
-    """wakeups of each group for each run"""
-    lives: list[tuple[int, int]]
-    """when its tasks live, ns since the trace's begin"""
+    spent: float
+    """CPU time over that of all CPUs"""
 
-    def parts(self, duration_ns: int) -> int:
-        """Return how many of the lives do not go through the whole trace."""
-        return sum(life != (0, duration_ns) for life in self.lives)
+    def row(self) -> tuple[str, ...]:
+        """Return what a listing says: name, tasks, those that begin or end, runs, CPU time, how it is woken."""
+        how = f"{self.woken:.0%}" if len(self.sleeps_ns) else "never sleep"
+        counts = (str(number) for number in (self.tasks, self.parts, len(self.runs_ns)))
+        return printable(self.name), *counts, units.quantity(self.spent, units.SHARE), how
+
+
+HEADINGS = ("group", "tasks", "begin or end", "runs", "CPU time", "woken by tasks")
+"""of `Group.row`"""
 
 
 @dataclass(frozen=True)
@@ -95,301 +93,292 @@ class Load:
     cpus: int
     duration_ns: int
     groups: list[Group]
+    tasks: list[Task]
     utilisation: float
-    """CPU time of the groups' tasks over that of all CPUs"""
+    """CPU time of the tasks over that of all CPUs"""
     switches: float
-    """to the groups' tasks, a second"""
+    """to the tasks, a second"""
     wakeups: float
-    """of the groups' tasks, a second"""
-    brief: float
-    """part of the runs, or of the CPU time if that is more, of lives that do not go through the whole trace"""
+    """of the tasks, a second"""
+    concurrency: Floats
+    """how many of the tasks ran or waited, in each of equal parts of the time"""
+    left_out: float
+    """CPU time of all other tasks over that of all CPUs"""
     unread: int = 0
     """lines of sched events that were not understood"""
     first_unread: str = ""
 
-    def row(self, group: Group) -> tuple[str, ...]:
-        """Return what a listing says of a group: name, tasks, partial lives, runs, how it is woken."""
-        how = f"{group.woken:.0%}" if len(group.sleeps_ns) else "never sleep"
-        return printable(group.name), str(group.tasks), str(group.parts(self.duration_ns)), str(len(group.runs_ns)), how
-
-    @property
-    def has_parts(self) -> bool:
-        """Whether a life does not go through the whole trace."""
-        return any(group.parts(self.duration_ns) for group in self.groups)
-
-    @property
-    def threads(self) -> int:
-        """How many threads play it."""
-        return sum(len(lives.threads(group.lives)) for group in self.groups)
-
     @property
     def runs_ns(self) -> Ints:
         """All run lengths."""
-        return np.concatenate([group.runs_ns for group in self.groups])
+        return _together([group.runs_ns for group in self.groups])
+
+    @property
+    def sleeps_ns(self) -> Ints:
+        """All lengths of sleeps."""
+        return _together([group.sleeps_ns for group in self.groups])
 
 
-def text_of(content: bytes, where: str) -> str:
-    """Return the text of a file as it is: names of tasks are any bytes, and a carriage return in one ends no line.
-
-    Args:
-        content: of the file.
-        where: its name, for the error.
-
-    Raises:
-        HeddleError: it is what a recorder wrote, from which its own program makes the text.
-    """
-    for magic, (what, command) in _BINARY.items():
-        if content.startswith(magic):
-            makes = command.format(file=shlex.quote(where))
-            raise HeddleError(f"{where}: {what}, no text: `{makes} > trace.txt` makes the text, give trace.txt")
-    return content.decode("utf-8", "surrogateescape")
-
-
-_BINARY = {
-    b"PERFILE2": ("perf's binary", "perf script -i {file}"),
-    b"\x17\x08\x44tracing": ("trace-cmd's binary", "trace-cmd report -i {file}"),
-}
-"""first bytes of a recorder's file -> what it is, and the command that makes text of it"""
+def _together(columns: list[Ints]) -> Ints:
+    return np.concatenate([np.empty(0, dtype=np.int64), *columns])
 
 
 def read(text: str, where: str) -> Load:
-    """Read the text of `perf sched script`, `perf script`, `trace-cmd report` or tracefs's `trace`.
+    """Return what the text of a trace shows of all its tasks; see `of_trace` and `tracefile.of_text`."""
+    return of_trace(tracefile.of_text(text, where), where)
+
+
+def of_trace(trace: Trace, where: str, selection: Selection = EVERYTHING, span: Span = WHOLE) -> Load:
+    """Return what a trace shows.
 
     Args:
-        text: the events; bytes that are no UTF-8 as `surrogateescape` decodes them.
+        trace: its events.
         where: the file's name, for errors.
+        selection: which tasks are kept, beside those of the kernel, which are not.
+        span: which part of it.
 
     Raises:
-        HeddleError: it has no sched_switch, no wakeups, none that is understood, or no task but the kernel's; or a
-            CPU's clock goes back.
+        HeddleError: it has no sched_switch, no wakeups, none that is understood, or no task but the kernel's; it ends
+            before the part begins; or the selection keeps none.
     """
-    script = perfscript.read(text)
-    if script.jump:
-        mend = "give one recording at a time, by a clock that does not jump: `-k mono` (perf), `-C mono` (trace-cmd)"
-        raise HeddleError(f"{where}: {script.jump}: {mend}")
-    events, unread = ftrace.parse(script.ftrace), script.unread
-    _refuse_without(events, {"sched_switch": Kind.SWITCH}, unread, where, _GIVE)
-    _refuse_without(events, _WAKEUPS, unread, where, "without them it is not known when a task waits")
-    found = of_events(events)
+    _refuse_without(trace, {"sched_switch": Kind.SWITCH}, where, _GIVE)
+    _refuse_without(trace, _WAKEUPS, where, "without them it is not known when a task waits")
+    selection.check(where)
+    # The highest number says how many CPUs there are; the time of those that show nothing is of no use here.
+    line = timeline.build(trace.events, silent=False)
+    begin = line.start_ns + span.from_ns
+    if begin >= line.end_ns and span.from_ns:
+        raise HeddleError(f"{where}: it ends after {line.duration_ns / 1e6:.6g} ms: choose an earlier --from-ms")
+    part = timeline.window(line, begin, line.end_ns if span.for_ns is None else begin + span.for_ns)
+    found = of_timeline(part, trace.events, lambda pid, comm: _is_kept(pid, comm, selection))
     if not found.groups:
+        names = {group_name(comm) for pid, comm in trace.events.comms.items() if pid != IDLE}
+        if users := [name for name in names if not _KERNEL.match(name)]:
+            selection.refuse_nothing(where, users)
         raise HeddleError(f"{where}: only threads of the kernel run: record while the load runs")
-    return replace(found, unread=len(unread), first_unread=unread[0] if unread else "")
+    return replace(found, unread=len(trace.unread), first_unread=trace.unread[0] if trace.unread else "")
 
 
-_GIVE = "give the text of `perf sched script` or `trace-cmd report`"
+def _is_kept(pid: int, comm: str, selection: Selection) -> bool:
+    name = group_name(comm)
+    return not _KERNEL.match(name) and selection.keeps(pid, comm, name)
+
+
+_GIVE = "record sched_switch and sched_waking, by `perf sched record` or by `trace-cmd record`"
 
 _WAKEUPS = {"sched_wakeup": Kind.WAKEUP, "sched_waking": Kind.WAKING, "sched_wakeup_new": Kind.WAKEUP_NEW}
 
 
-def _refuse_without(events: Events, kinds: dict[str, Kind], unread: list[str], where: str, why: str) -> None:
+def _refuse_without(trace: Trace, kinds: dict[str, Kind], where: str, why: str) -> None:
     """Raise an error if no event of some kinds was understood; says what was there instead."""
-    if len(events.where(*kinds.values())):
+    if len(trace.events.where(*kinds.values())):
         return
-    lines = [line.strip() for line in unread if any(f"{name}:" in line for name in kinds)]
+    lines = [line.strip() for line in trace.unread if any(f"{name}:" in line for name in kinds)]
     if lines:
         count = units.counted(len(lines), "line")
         raise HeddleError(f"{where}: {count} not understood, first: {lines[0]!r}: {_GIVE}")
     raise HeddleError(f"{where}: no {next(iter(kinds))} events: {why}")
 
 
-def of_events(events: Events, only: list[str] | None = None) -> Load:
-    """Return what events show.
+def of_timeline(line: Timeline, events: Events, keeps: Callable[[int, str], bool]) -> Load:
+    """Return what a timeline shows.
 
     Args:
-        events: with switches and wakeups.
-        only: keep the groups of these names alone; none: all but the kernel's threads.
+        line: the timeline.
+        events: what it was made of: wakeups, births and deaths.
+        keeps: tells of a pid and a name whether the load has that task.
     """
-    # The highest number says how many CPUs there are; the time of those that show nothing is of no use here.
-    line = timeline.build(events, silent=False)
-    members: dict[tuple[str, bool], list[Life]] = defaultdict(list)
-    for life in lives.of(line, events):
-        name = _group_name(line.comms.get(life.pid, "?"))
-        if not _KERNEL.match(name) if only is None else name in only:
-            members[name, len(life.sleeps_ns) == 0].append(life)
-    order = sorted(members)
-    edges, by_tasks, woken = _wakeups(events, line.start_ns, _Place([members[key] for key in order]))
-    groups = []
-    for number, key in enumerate(order):
-        mine = members[key]
-        pids = sorted({life.pid for life in mine})
-        runs = np.sort(np.concatenate([life.runs_ns for life in mine]))
-        groups.append(
-            Group(
-                name=key[0],
-                tasks=len(pids),
-                nice=_nice(line, pids),
-                runs_ns=runs,
-                sleeps_ns=np.sort(np.concatenate([life.sleeps_ns for life in mine])),
-                woken=by_tasks[number] / max(woken[number], 1),
-                wakes=[edges[number, other] / len(runs) for other in range(len(order))],
-                lives=[life.span for life in mine],
-            )
-        )
+    found = tasks.of(line, events, keeps)
     seconds = max(line.duration_ns, 1) / 1e9
-    ran = line.runs.take(np.isin(line.runs.pid, [life.pid for some in members.values() for life in some]))
+    cpu_ns = max(line.cpus * line.duration_ns, 1)
+    kept = np.array([task.pid for task in found], dtype=np.int64)
+    all_runs = line.tasks()
+    ran, others = (all_runs.take(np.isin(all_runs.pid, kept, invert=not mine)) for mine in (True, False))
+    waited = line.waits.take(np.isin(line.waits.pid, kept))
+    spent, spent_by_others = (int((runs.end_ns - runs.start_ns).sum()) for runs in (ran, others))
     return Load(
         cpus=line.cpus,
         duration_ns=line.duration_ns,
-        groups=groups,
-        utilisation=float((ran.end_ns - ran.start_ns).sum()) / max(line.cpus * line.duration_ns, 1),
+        groups=_groups(found, _partial(events, line), cpu_ns),
+        tasks=found,
+        utilisation=spent / cpu_ns,
         switches=len(ran) / seconds,
-        wakeups=sum(woken.values()) / seconds,
-        brief=_brief([life for some in members.values() for life in some], line.duration_ns),
+        wakeups=_count_wakeups(events, line, kept) / seconds,
+        concurrency=_at_a_time(
+            np.concatenate([ran.start_ns, waited.start_ns]) - line.start_ns,
+            np.concatenate([ran.end_ns, waited.end_ns]) - line.start_ns,
+            line.duration_ns,
+        ),
+        left_out=spent_by_others / cpu_ns,
     )
 
 
-def _brief(all_lives: list[Life], duration_ns: int) -> float:
-    """Return the part of the runs, or of the CPU time, of lives that do not go through the whole trace."""
-    parts = [life for life in all_lives if life.span != (0, duration_ns)]
-    runs, of = (sum(len(life.runs_ns) for life in some) for some in (parts, all_lives))
-    spent, of_all = (sum(int(life.runs_ns.sum()) for life in some) for some in (parts, all_lives))
-    return max(runs / max(of, 1), spent / max(of_all, 1))
+def _partial(events: Events, line: Timeline) -> set[int]:
+    """Return the pids of the tasks that begin or end within a timeline."""
+    at = events.where(Kind.WAKEUP_NEW, Kind.FORK, Kind.EXIT)
+    at = at[(events.time_ns[at] >= line.start_ns) & (events.time_ns[at] <= line.end_ns)]
+    dead = line.runs.pid[line.runs.end == timeline.End.DEAD]
+    return {*events.pid[at].tolist(), *dead.tolist()}
 
 
-class _Place:
-    """Which group a task belongs to at a time."""
-
-    def __init__(self, groups: list[list[Life]]) -> None:
-        self._lives: dict[int, list[tuple[int, int]]] = defaultdict(list)
-        for number, mine in enumerate(groups):
-            for life in mine:
-                self._lives[life.pid].append((life.end_ns, number))
-        for own in self._lives.values():
-            own.sort()
-
-    def at(self, pid: int, time_ns: int) -> int | None:
-        """Return the group of a task's life at a time since the trace's begin, or of the next one; none: no group."""
-        own = self._lives.get(pid)
-        return own[min(bisect_left(own, (time_ns, 0)), len(own) - 1)][1] if own else None
+def _count_wakeups(events: Events, line: Timeline, pids: Ints) -> int:
+    rows = events.where(Kind.WAKING if len(events.where(Kind.WAKING)) else Kind.WAKEUP)
+    times = events.time_ns[rows]
+    within = (times >= line.start_ns) & (times <= line.end_ns)
+    return int(np.count_nonzero(within & np.isin(events.pid[rows], pids)))
 
 
-def _group_name(comm: str) -> str:
+def _groups(found: list[Task], partial: set[int], cpu_ns: int) -> list[Group]:
+    """Return the groups by name, those whose tasks never sleep apart.
+
+    Args:
+        found: all tasks.
+        partial: pids of those that begin or end within the trace.
+        cpu_ns: time of all CPUs.
+    """
+    members: dict[tuple[str, bool], list[Task]] = defaultdict(list)
+    for task in found:
+        members[group_name(task.comm), len(task.asleep_ns) == 0].append(task)
+    groups = []
+    for (name, _), mine in sorted(members.items()):
+        wakers = _together([task.wakers for task in mine])
+        groups.append(
+            Group(
+                name=name,
+                tasks=len(mine),
+                parts=sum(task.pid in partial for task in mine),
+                runs_ns=_together([task.runs_ns for task in mine]),
+                sleeps_ns=_together([task.sleeps_ns for task in mine]),
+                woken=float(np.count_nonzero(wakers != NOBODY)) / max(len(wakers), 1),
+                spent=sum(task.cpu_ns for task in mine) / cpu_ns,
+            )
+        )
+    return groups
+
+
+def _at_a_time(begins: Ints, ends: Ints, duration_ns: int) -> Floats:
+    """Return how many intervals there are at a time, averaged over each of equal parts of the time."""
+    parts = int(np.clip(duration_ns // _PART_NS, *_PARTS))
+    edges = np.linspace(0, max(duration_ns, 1), parts + 1)
+
+    def since(points: Ints) -> Floats:
+        """Return for each edge the sum of the times since the points before it."""
+        ordered = np.sort(points)
+        before = np.searchsorted(ordered, edges)
+        sums: Floats = before * edges - np.concatenate([[0], np.cumsum(ordered)])[before]
+        return sums
+
+    return np.diff(since(begins) - since(ends)) / np.diff(edges)
+
+
+def group_name(comm: str) -> str:
     """Return a task's name without its number; bytes that are no UTF-8 are spelt out in hex."""
-    raw = comm.replace(perfscript.LINE_END, "\n").encode("utf-8", "surrogateescape")
-    name = raw.decode("utf-8", "backslashreplace")
+    name = perfscript.raw(comm).decode("utf-8", "backslashreplace")
     return _NUMBER.sub("", name) or name
 
 
-def _nice(line: Timeline, pids: list[int]) -> int:
-    """Return the commonest nice level; priorities of real-time tasks are no nice levels and count as 0."""
-    levels = Counter(line.prios.get(pid, 120) - 120 for pid in pids)
-    level = levels.most_common(1)[0][0]
-    return level if -20 <= level <= 19 else 0
-
-
-def _wakeups(events: Events, origin: int, place: _Place) -> tuple[Counter[tuple[int, int]], Counter[int], Counter[int]]:
-    """Count wakeups: by waker's and woken's group, of each group by tasks of the groups, of each group by anyone.
-
-    Args:
-        events: of the trace.
-        origin: its begin.
-        place: the groups.
-    """
-    kind = Kind.WAKING if len(events.where(Kind.WAKING)) else Kind.WAKEUP
-    edges: Counter[tuple[int, int]] = Counter()
-    by_tasks: Counter[int] = Counter()
-    woken: Counter[int] = Counter()
-    rows = events.where(kind)
-    columns = (events.time_ns[rows] - origin, events.current[rows], events.pid[rows])
-    for time, waker, pid in zip(*(column.tolist() for column in columns), strict=True):
-        mine = place.at(pid, time)
-        if mine is None:
-            continue
-        woken[mine] += 1
-        its = place.at(waker, time) if waker not in (IDLE, pid) else None
-        if its is not None:
-            edges[its, mine] += 1
-            by_tasks[mine] += 1
-    return edges, by_tasks, woken
-
-
-def workload(found: Load, name: str, source: str) -> str:
+def workload(found: Load, name: str, source: str, stretch: float = 1.0) -> str:
     """Return the workload's TOML file.
 
     Args:
         found: the load.
         name: of the workload.
         source: where the trace is from.
+        stretch: how many times slower than it was it is played.
     """
-    model = {"length_ns": found.duration_ns, "groups": [_group(group, found) for group in found.groups]}
-    text = json.dumps(model, separators=(",", ":"), ensure_ascii=True)
-    # Names are what any user of the recorded machine made them; JSON's own braces stand beside no other brace, % or #.
-    text = _STRING.sub(lambda string: string[0].translate(_ESCAPED), text)
-    tasks = sum(group.tasks for group in found.groups)
-    seconds = found.duration_ns / 1e9
-    load = f"{units.counted(tasks, 'task')} in {units.counted(len(found.groups), 'group')}"
-    summary = f"{load}, recorded for {seconds:.3g} s on {units.counted(found.cpus, 'CPU')}"
-    # Lives are at times of the trace: where they matter, the whole trace is played.
-    whole_ms = max(1, round(found.duration_ns / 1e6))
+    names = {group.name for group in found.groups}
+    load = f"{units.counted(len(found.tasks), 'task')} in {units.counted(len(names), 'group')}"
+    cpus = units.counted(found.cpus, "CPU")
+    content = zstandard.ZstdCompressor(level=19).compress(script.encode(found.tasks, found.duration_ns))
     return _TEMPLATE.format(
         name=tomlfile.string(name),
-        summary=tomlfile.string(summary),
+        summary=tomlfile.string(f"{load}, recorded for {found.duration_ns / 1e9:.3g} s on {cpus}"),
         source=tomlfile.string(source),
-        warm_up_ms=0 if found.brief > _BRIEF else _WARM_UP_MS,
-        for_ms=whole_ms if found.brief > _BRIEF else _FOR_MS,
-        model=text,
+        trace_cpus=found.cpus,
+        stretch=float(stretch),
+        script=base64.b64encode(content).decode(),
+        fidelity=_FIDELITY,
     )
-
-
-def _group(group: Group, found: Load) -> dict[str, object]:
-    """Return what the file says of a group; lives only if one does not go through the whole trace."""
-    sleeps = len(group.sleeps_ns) > 0
-    pieces = float(np.ceil(group.runs_ns / _PIECE_NS).sum()) or 1.0
-    runs = _quantiles(group.runs_ns) if sleeps else [_PIECE_NS, _PIECE_NS]
-    wakes = [rate if sleeps else rate * len(group.runs_ns) / pieces for rate in group.wakes]
-    dealt = lives.threads(group.lives)
-    return {
-        "name": group.name,
-        "tasks": len(dealt),
-        "nice": group.nice,
-        "runs_insns": runs,
-        "sleeps_ns": _quantiles(group.sleeps_ns) if sleeps else [],
-        "woken": round(group.woken, 4),
-        # Nobody wakes a task that never sleeps.
-        "wakes": [round(rate * bool(len(o.sleeps_ns)), 4) for rate, o in zip(wakes, found.groups, strict=True)],
-        **({"lives_ns": [list(chain(*thread)) for thread in dealt]} if group.parts(found.duration_ns) else {}),
-    }
 
 
 _TEMPLATE = """name = {name}
 summary = {summary}
 source = {source}
-window = "for_ms"
+programs = ["heddle-replay"]
 
-[params.warm_up_ms]
-default = {warm_up_ms}
-minimum = 0
-unit = "ms"
-summary = "how long the load is played before the measurement"
+[params.load]
+default = 1.0
+unit = "times the recorded load"
+summary = "how much of it there is for each CPU"
 
-[params.for_ms]
-default = {for_ms}
-unit = "ms"
-summary = "how long it is played then"
+[params.trace_cpus]
+default = {trace_cpus}
+unit = "CPUs"
+summary = "of the recorded machine: one of twice as many is given the load twice"
+
+[params.stretch]
+default = {stretch}
+unit = "times as long"
+summary = "how slow it is played: the kernel of a modelled machine takes longer than that of the recorded one"
 
 [[steps]]
 name = "replay"
 argv = [
-  "heddle-load", "replay", "--warm-up-ms", "{{{{ warm_up_ms }}}}", "--for-ms", "{{{{ for_ms }}}}",
-  "--seed", "{{{{ seed }}}}",
+  "heddle-replay", "/heddle/replay",
+  "--copies", "{{{{ load * cpus / trace_cpus }}}}", "--stretch", "{{{{ stretch }}}}",
 ]
-stdin = '''{{% raw %}}{model}{{% endraw %}}'''
+timeout_ns = 600000000000
 
 [[metrics]]
 name = "throughput"
 step = "replay"
 unit = "runs/s"
 better = "higher"
+primary = true
 value = "throughput"
-"""
+
+[[metrics]]
+name = "wakeup_latency_ns.p50"
+step = "replay"
+unit = "ns"
+better = "lower"
+value = "wakeup_latency_ns.p50"
+samples = "wakeup_latency_ns.count"
+when = "wakeup_latency_ns"
+
+[[metrics]]
+name = "wakeup_latency_ns.p99"
+step = "replay"
+unit = "ns"
+better = "lower"
+value = "wakeup_latency_ns.p99"
+samples = "wakeup_latency_ns.count"
+when = "wakeup_latency_ns"
+
+[contents]
+"/heddle/replay" = "{script}"
+{fidelity}"""
+
+_FIDELITY = "\n[fidelity]\n"
+"""begins the last table of the file"""
 
 
-def _quantiles(ordered: Ints) -> list[int]:
-    """Return quantiles at equal steps, the last one such that draws between the last two have the tail's mean.
+def with_fidelity(text: str, found: dict[str, object]) -> str:
+    """Return a workload's file with another table of how its replay compares with the trace.
 
-    The maximum would not do: a single long sleep of a thousand would lengthen one draw in forty.
+    Args:
+        text: of the file.
+        found: what the table says: texts, numbers, and lists of such tables.
     """
-    points = np.quantile(ordered, np.linspace(0, 1, _POINTS))
-    tail = ordered[ordered >= points[-2]]
-    points[-1] = 2 * tail.mean() - points[-2]
-    return [int(value) for value in points]
+    plain = {key: value for key, value in found.items() if not isinstance(value, list)}
+    tables = [(key, row) for key, rows in found.items() if isinstance(rows, list) for row in rows]
+    lines = [_FIDELITY, *_keys(plain)]
+    for key, row in tables:
+        lines += [f"\n[[fidelity.{key}]]\n", *_keys(row)]
+    return text[: text.rindex(_FIDELITY)] + "".join(lines)
+
+
+def _keys(row: dict[str, object]) -> list[str]:
+    return [
+        f"{key} = {tomlfile.string(value) if isinstance(value, str) else repr(value)}\n" for key, value in row.items()
+    ]

@@ -70,7 +70,7 @@ def show(rows: list[Row], cells: list[CellResult], console: Console, looks: Sequ
         console.print(footnote(rows), style="dim", highlight=False)
     if line := sequential.note(looks):
         console.print(line, style="dim", highlight=False)
-    for line in filter(None, (perturbation(cells), surroundings(cells))):
+    for line in filter(None, (perturbation(cells), surroundings(cells), *comparison.replays(cells))):
         console.print(line, style="dim", highlight=False)
     for row in rows:
         if row.fragile:
@@ -102,7 +102,7 @@ def show_single(cells: list[CellResult], console: Console) -> None:
         middle = statistics.median(cell.metrics[metric] for cell in group)
         table.add_row(*key, units.quantity(middle, group[0].provenance["metrics"][metric]["unit"]))
     console.print(table)
-    if line := surroundings(cells):
+    for line in filter(None, (surroundings(cells), *comparison.replays(cells))):
         console.print(line, style="dim", highlight=False)
 
 
@@ -114,7 +114,7 @@ def _table(rows: list[Row], title: str) -> Table:
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("verdict", no_wrap=True)
     for row in rows:
-        verdict = Text(row.verdict.value, style=_STYLE[row.verdict])
+        verdict = Text(row.word, style=_STYLE[row.verdict])
         numbers = [row.baseline_median, row.candidate_median, row.effect, row.interval]
         table.add_row(row.point, row.heading, *numbers, verdict)
     return table

@@ -1,5 +1,6 @@
 """Workloads: programs to run in the guest and how their output becomes metrics."""
 
+import base64
 import itertools
 import json
 import math
@@ -12,11 +13,13 @@ from typing import Annotated, Any, Literal
 
 import jinja2
 import jinja2.meta
+import zstandard
 from jinja2.sandbox import SandboxedEnvironment
 from pydantic import Field, model_validator
 
-from heddle_lab import hashing, hostfiles, image, paths, tomlfile
+from heddle_lab import hashing, hostfiles, image, paths, payload, tomlfile
 from heddle_lab.errors import HeddleError
+from heddle_lab.fidelity import Fidelity
 from heddle_lab.job import Step
 from heddle_lab.machine import Machine
 from heddle_lab.measures import latency, packing
@@ -205,6 +208,10 @@ class Workload(Model):
     """Debian packages with the programs; what they need comes with them"""
     files: list[str] = []
     """files of the host, `HOST[:GUEST]` each: see `hostfiles.named`; paths are seen from this file's folder"""
+    programs: list[str] = []
+    """programs of the laboratory that only some guests are given, in /usr/bin"""
+    contents: dict[str, str] = {}
+    """files of the guest that stand here: path -> content, by zstd and in base64"""
     params: dict[str, Parameter] = {}
     steps: Annotated[list[dict[str, Any]], Field(min_length=1)]
     """job steps whose strings are templates over the parameters and `cpus`, `llcs`, `seed`, and `content(PATH)`,
@@ -212,6 +219,8 @@ class Workload(Model):
     metrics: Annotated[list[Metric], Field(min_length=1)]
     window: str | None = None
     """the parameter that says how long is measured, or how much: twice its value is twice the window"""
+    fidelity: Fidelity | None = None
+    """of a recorded load: how its replay compares with its trace; none: it was not recorded"""
 
     @model_validator(mode="after")
     def _metrics_have_steps(self) -> "Workload":
@@ -249,9 +258,37 @@ class Workload(Model):
             raise HeddleError(f"{many}: write `primary = true` in exactly one [[metrics]] ({', '.join(found)})")
         return found[0] if found else None
 
+    def guest_files(self) -> payload.Files:
+        """Return what the guest is given beside its image.
+
+        Raises:
+            HeddleError: a program is not built, or a file's content is damaged.
+        """
+        programs = {f"/usr/bin/{name}": (0o755, paths.guest_program(name).read_bytes()) for name in self.programs}
+        return programs | {path: (0o644, self._unpacked(path, content)) for path, content in self.contents.items()}
+
+    def _unpacked(self, path: str, content: str) -> bytes:
+        try:
+            packed = base64.b64decode(content, validate=True)
+            return zstandard.ZstdDecompressor().decompressobj().decompress(packed)
+        except (ValueError, zstandard.ZstdError) as error:
+            raise HeddleError(f"workload '{self.name}': contents: {path}: {error}: record it again") from error
+
     def fingerprint(self) -> dict[str, Any]:
         """Return what of this workload can change a result: all but what it is called and where it is from."""
-        return self.model_dump(exclude={"name", "summary", "source", "window"})
+        return self.model_dump(exclude={"name", "summary", "source", "window", "fidelity"})
+
+    def sha256(self) -> str:
+        """Return the hash of what can change a result."""
+        return hashing.of_data(self.fingerprint())
+
+    def mismatch(self) -> str:
+        """Return why results of a recorded load say nothing of the machine that it is from; empty if they do."""
+        if self.fidelity:
+            return self.fidelity.mismatch(self.sha256())
+        programs = [" ".join(step.get("argv", [])[:2]) for step in self.steps]
+        is_replay = any(name.startswith(("heddle-replay ", "heddle-load replay")) for name in programs)
+        return Fidelity().mismatch("") if is_replay else ""
 
     def with_more(self, packages: list[str], files: list[str]) -> "Workload":
         """Return this workload with more packages and files for its guests."""

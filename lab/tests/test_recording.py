@@ -1,20 +1,31 @@
 """From the text of a trace to a workload that plays the same."""
 
 import dataclasses
-import json
 import re
 import tomllib
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from types import SimpleNamespace
 
-import numpy as np
 import pytest
 from click.testing import CliRunner
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from heddle_lab import cli, fidelity, kernels, machine, recording, tomlfile, workload
+from heddle_lab import (
+    cli,
+    fidelity,
+    kernels,
+    machine,
+    recording,
+    rehearsal,
+    script,
+    selection,
+    tasks,
+    tomlfile,
+    tracefile,
+    workload,
+)
 from heddle_lab.errors import HeddleError
 from heddle_lab.measures import ftrace, perfscript, timeline
 
@@ -66,17 +77,20 @@ STYLES = ("ftrace", "perf", "short")
 def test_runs_sleeps_and_who_wakes_whom(style: str) -> None:
     found = recording.read(ping_pong(50, style), "x")
     ping, pong = found.groups
-    assert [(group.name, group.tasks, group.nice) for group in found.groups] == [("ping", 1, 0), ("pong", 1, 0)]
+    assert [(group.name, group.tasks, group.parts) for group in found.groups] == [("ping", 1, 0), ("pong", 1, 0)]
     assert set(ping.runs_ns.tolist()) == {100 * US}
     assert set(pong.runs_ns.tolist()) == {50 * US}
     assert set(ping.sleeps_ns.tolist()) == {(1000 - 102) * US}
     assert (ping.woken, pong.woken) == (0, 1)
-    assert ping.wakes == pytest.approx([0, 1], abs=0.03)
-    assert pong.wakes == [0, 0]
+    first, second = found.tasks
+    assert (first.first_waker, second.first_waker) == (tasks.NOBODY, first.pid)
+    assert [(wake.run, wake.spent_ns, wake.woken) for wake in first.wakes[:2]] == [(0, 88 * US, 12), (1, 88 * US, 12)]
+    assert second.wakes == []
     assert found.cpus == 2
     assert found.wakeups == pytest.approx(2000, rel=0.02)
     assert found.switches == pytest.approx(2000, rel=0.02)
     assert found.utilisation == pytest.approx(0.075, rel=0.02)
+    assert found.concurrency.mean() == pytest.approx(0.158, rel=0.02)
 
 
 def test_all_styles_say_the_same() -> None:
@@ -87,29 +101,79 @@ def test_all_styles_say_the_same() -> None:
     assert columns[0] == columns[1] == columns[2]
 
 
+Steps = list[tuple[str, int]]
+KINDS = ("run", "wake", "wait", "sleep", "until", "forever")
+
+
+def steps(content: bytes) -> dict[str, Steps]:
+    """Return the steps of each task of a script by its name, and under an empty name what the others say of it."""
+    rest = iter(content)
+
+    def number() -> int:
+        value = shift = 0
+        for byte in rest:
+            value |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                break
+        return value
+
+    found: dict[str, Steps] = {"": [("length", number())]}
+    for _ in range(number()):
+        name = bytes(next(rest) for _ in range(number())).decode()
+        found[""] += [(key, number()) for key in ("prio", "component", "span", "cpu", "runs")]
+        found[name] = [(KINDS[number()], number()) for _ in range(number())]
+    assert next(rest, None) is None
+    return found
+
+
+def played(found: recording.Load) -> dict[str, Steps]:
+    """Return the steps of a load's script."""
+    return steps(script.encode(found.tasks, found.duration_ns))
+
+
+def test_a_sleep_that_a_task_ends_waits_for_it_and_all_others_for_the_time() -> None:
+    found = recording.read(ping_pong(50, "perf"), "x")
+    steps_of = played(found)
+    ping = [("run", 88 * US), ("wake", 1), ("run", 12 * US)]
+    # The timer is periodic: the times at which it wakes vary less than the lengths of the sleeps.
+    assert steps_of["ping/1"][:5] == [("until", 2 * US), *ping, ("sleep", 898 * US)]
+    assert steps_of["pong:7"][:3] == [("wait", 0), ("run", 50 * US), ("wait", 0)]
+    assert steps_of[""] == [
+        *[("length", found.duration_ns), ("prio", 120), ("component", 0), ("span", 49_100 * US), ("cpu", 5_000 * US)],
+        *[("runs", 49), ("prio", 120), ("component", 0), ("span", 49_050 * US), ("cpu", 2_500 * US), ("runs", 49)],
+    ]
+
+
 def test_the_workload_says_what_was_found(tmp_path: Path) -> None:
     found = recording.read(ping_pong(50, "perf"), "x")
     path = tmp_path / "mine.toml"
-    path.write_text(recording.workload(found, "mine", 'a "laptop"'))
+    path.write_text(recording.workload(found, "mine", 'a "laptop"', stretch=2))
     load = workload.load(str(path))
-    step = load.job_steps(load.parameters({}), machine.load("smp-4"), seed=7)[0]
-    timing = ["--warm-up-ms", "200", "--for-ms", "500"]
-    assert step.argv == ["heddle-load", "replay", *timing, "--seed", "7"]
-    assert step.stdin is not None
-    ping, pong = json.loads(step.stdin)["groups"]
-    assert (ping["name"], ping["tasks"], pong["woken"]) == ("ping", 1, 1.0)
-    assert set(ping["runs_insns"]) == {100 * US}
-    assert len(ping["sleeps_ns"]) >= 2
+
+    def argv(**params: float) -> list[str] | None:
+        return load.job_steps(load.parameters(dict(params)), machine.load("smp-4"), seed=7)[0].argv
+
+    # Four CPUs are given what two had, twice.
+    assert argv() == ["heddle-replay", "/heddle/replay", "--copies", "2.0", "--stretch", "2.0"]
+    assert argv(load=0.75, trace_cpus=4, stretch=1.0) == [*argv()[:3], "0.75", "--stretch", "1.0"]
+    assert load.summary == "2 tasks in 2 groups, recorded for 0.0491 s on 2 CPUs"
     assert tomllib.loads(path.read_text())["source"] == 'a "laptop"'
+    assert load.contents.keys() == {"/heddle/replay"}
+    load = load.model_copy(update={"programs": []})
+    assert load.guest_files() == {"/heddle/replay": (0o644, script.encode(found.tasks, found.duration_ns))}
+    damaged = load.model_copy(update={"contents": {"/heddle/replay": "AAAA"}})
+    with pytest.raises(HeddleError, match=r"workload 'mine': files: /heddle/replay: .*: record it again"):
+        damaged.guest_files()
 
 
 def test_a_perfect_replay_is_not_apart() -> None:
     found = recording.read(ping_pong(50, "ftrace"), "x")
-    rows = fidelity.table(found, found)
-    assert [row[3] for row in rows] == ["+0.00 points"] + ["±0.0 %"] * 3 + ["0.000"]
-    twice = recording.read(ping_pong(50, "ftrace").replace("ping", "song"), "x")
-    longer = recording.Load(**{**vars(twice), "switches": twice.switches * 2})
-    assert fidelity.table(found, longer)[1][3] == "+100.0 %"
+    rows = fidelity.compare(found, found)
+    assert [(row.apart, row.matches) for row in rows] == [(0, True)] * 6
+    twice = dataclasses.replace(found, switches=found.switches * 2)
+    [switches] = [row for row in fidelity.compare(found, twice) if not row.matches]
+    assert (switches.what, switches.row()[3]) == ("switches", "+100.0 %")
 
 
 def test_real_traces_are_read() -> None:
@@ -117,7 +181,7 @@ def test_real_traces_are_read() -> None:
         text = (Path(__file__).parent / "measures" / "data" / f"{name}.txt").read_text()
         found = recording.read(text, name)
         assert "hackbench" in {group.name for group in found.groups}
-        assert all((np.diff(group.runs_ns) >= 0).all() for group in found.groups)
+        assert any(task.wakes for task in found.tasks)
 
 
 @pytest.mark.parametrize(
@@ -182,7 +246,7 @@ def test_cpus_that_show_nothing_cost_nothing() -> None:
     assert found.cpus == 8192
     assert recording.workload(found, "w", "") == recording.workload(
         recording.read(ping_pong(20, "ftrace"), "x"), "w", ""
-    ).replace("on 2 CPUs", "on 8192 CPUs")
+    ).replace("on 2 CPUs", "on 8192 CPUs").replace("default = 2\n", "default = 8192\n")
     events = ftrace.parse(perfscript.read(text).ftrace)
     assert set(timeline.build(events, silent=False).runs.cpu.tolist()) == {0, 8191}
     assert set(timeline.build(events).runs.cpu.tolist()) == set(range(8192))
@@ -247,14 +311,16 @@ def test_any_name_comes_back(style: str, name: bytes) -> None:
     with TemporaryDirectory() as folder:
         trace, file = Path(folder) / "trace.txt", Path(folder) / "w.toml"
         trace.write_bytes(text.encode("utf-8", "surrogateescape"))
-        done = CliRunner().invoke(cli.cli, ["record", str(trace), "--out", str(file)], standalone_mode=False)
+        done = CliRunner().invoke(
+            cli.cli, ["record", str(trace), "--out", str(file), "--no-check"], standalone_mode=False
+        )
         assert done.exception is None
         assert "not understood" not in done.output
         assert all(character.isprintable() or character == "\n" for character in done.output)
-        load = workload.load(str(file))
-    step = load.job_steps(load.parameters({}), machine.load("smp-4"), seed=1)[0]
-    assert step.stdin is not None
-    assert sorted(mine["name"] for mine in json.loads(step.stdin)["groups"]) == sorted([group, "pong"])
+        load = workload.load(str(file)).model_copy(update={"programs": []})
+    [(_, content)] = load.guest_files().values()
+    assert name in content
+    assert sorted(mine.name for mine in recording.read(text, "x").groups) == sorted([group, "pong"])
 
 
 @given(st.text())
@@ -310,61 +376,130 @@ def short_lived(count: int) -> list[Run]:
     ]
 
 
-def played(found: recording.Load, tmp_path: Path) -> tuple[int, int, list[dict[str, Any]]]:
-    """Return how long the workload plays before and while it is measured, ms, and the groups of the replay."""
-    path = tmp_path / "w.toml"
-    path.write_text(recording.workload(found, "w", ""))
-    load = workload.load(str(path))
-    step = load.job_steps(load.parameters({}), machine.load("smp-4"), seed=1)[0]
-    assert step.argv is not None
-    assert step.stdin is not None
-    return int(step.argv[3]), int(step.argv[5]), json.loads(step.stdin)["groups"]
-
-
-def test_tasks_count_for_the_time_that_they_live(tmp_path: Path) -> None:
+def test_tasks_begin_and_end_when_they_did() -> None:
     found = recording.read(trace(short_lived(6), 6800 * MS), "x")
     [group] = found.groups
-    assert (group.name, group.tasks, group.parts(found.duration_ns)) == ("burst", 6, 6)
-    assert group.lives[0] == (3000 * MS, 3034 * MS + 200 * US)
+    assert (group.name, group.tasks, group.parts) == ("burst", 6, 6)
     assert found.switches == pytest.approx(6 * 35 / 6.8)
     assert found.utilisation == pytest.approx(6 * 35 * 0.2 / (2 * 6800), rel=1e-3)
-    warm_up_ms, for_ms, [mine] = played(found, tmp_path)
-    assert (warm_up_ms, for_ms) == (0, 6800)
-    # Two threads live all six lives.
-    assert mine["tasks"] == 2
-    assert sorted(mine["lives_ns"]) == [[time for life in group.lives[side::2] for time in life] for side in (0, 1)]
+    steps_of = played(found)
+    assert steps_of["burst/2"][:2] == [("until", 3040 * MS), ("run", 200 * US)]
+    assert steps_of["burst/2"].count(("run", 200 * US)) == 35
+    assert steps_of["burst/2"][-1] == ("run", 200 * US)
 
 
-def test_a_task_that_sleeps_at_the_ends_of_the_trace_lives_through_it(tmp_path: Path) -> None:
-    daemon = [(0, at * MS, at * MS + 300 * US, "daemon", 7, "S") for at in range(50, 1000, 100)]
-    found = recording.read(trace(daemon, 1000 * MS), "x")
-    assert found.groups[0].lives == [(0, found.duration_ns)]
-    warm_up_ms, for_ms, [mine] = played(found, tmp_path)
-    assert (warm_up_ms, for_ms) == (200, 500)
-    assert "lives_ns" not in mine
+def test_a_task_that_is_born_waits_for_its_parent() -> None:
+    parent = [(0, at * MS, (at + 4) * MS, "make", 7, "S") for at in range(50, 1000, 100)]
+    text = trace([*parent, (1, 152 * MS, 160 * MS, "cc", 8, "X")], 1000 * MS)
+    born = " make-7 [000] d..2. 0.151000: sched_wakeup_new: comm=cc pid=8 prio=120 target_cpu=001"
+    lines = [line for line in text.splitlines() if "sched_waking: comm=cc pid=8" not in line]
+    at = next(number for number, line in enumerate(lines) if " 0.152" in line)
+    steps_of = played(recording.read("\n".join([*lines[:at], born, *lines[at:]]), "x"))
+    assert steps_of["cc"] == [("wait", 0), ("run", 8 * MS)]
+    assert steps_of["make"][3:7] == [("run", 1 * MS), ("wake", 1), ("run", 3 * MS), ("sleep", 96 * MS)]
 
 
-def test_a_brief_life_near_the_begin_of_a_trace_is_not_stretched_to_it() -> None:
-    """Five wakeups in a tenth of a millisecond: stretched over 5 ms, they would be hundreds."""
-    busy = [(0, 5 * MS + at * 20 * US, 5 * MS + (at * 20 + 5) * US, "brief", 7, "S") for at in range(5)]
+def test_a_period_is_kept_and_a_pause_is_a_pause() -> None:
+    lengths = [3, 9, 1, 7, 2, 8, 4, 6, 5, 3, 9, 1]
+    period = [(0, at * 20 * MS, (at * 20 + length) * MS, "period", 7, "S") for at, length in enumerate(lengths, 1)]
+    pause, at = [], 5
+    for length in lengths:
+        pause.append((1, at * MS, (at + length) * MS, "pause", 8, "S"))
+        at += length + 10
+    steps_of = played(recording.read(trace([*period, *pause], 1000 * MS), "x"))
+    assert steps_of["period"][:4] == [("until", 20 * MS), ("run", 3 * MS), ("until", 40 * MS), ("run", 9 * MS)]
+    assert steps_of["pause"][:4] == [("until", 5 * MS), ("run", 3 * MS), ("sleep", 10 * MS), ("run", 9 * MS)]
+
+
+def test_tasks_that_never_sleep_are_kept() -> None:
     hog = [(1, at * MS, (at + 4) * MS, "hog", 8, "R+") for at in range(0, 996, 4)]
-    found = recording.read(trace([*busy, *hog], 1000 * MS), "x")
-    [brief] = [group for group in found.groups if group.name == "brief"]
-    assert brief.lives == [(5 * MS, 5 * MS + 85 * US)]
-
-
-def test_tasks_that_never_sleep_are_kept(tmp_path: Path) -> None:
-    hog = [(1, at * MS, (at + 4) * MS, "hog", 8, "R+") for at in range(0, 996, 4)]
-    daemon = [(0, at * MS, at * MS + 300 * US, "hog", 7, "S") for at in range(50, 1000, 100)]
+    daemon = [(0, at * MS, at * MS + 300 * US, "hog/2", 7, "S") for at in range(50, 1000, 100)]
     found = recording.read(trace([*hog, *daemon], 1000 * MS), "x")
     asleep, busy = found.groups
     assert (asleep.name, asleep.tasks, busy.name, busy.tasks) == ("hog", 1, "hog", 1)
     assert len(busy.sleeps_ns) == 0
     assert busy.runs_ns.tolist() == [pytest.approx(1000 * MS, rel=0.01)]
     assert found.utilisation == pytest.approx((1000 + 10 * 0.3) / 2000, rel=0.01)
-    assert found.row(busy)[-1] == "never sleep"
-    *_, groups = played(found, tmp_path)
-    assert [group["sleeps_ns"] == [] for group in groups] == [False, True]
+    assert busy.row()[-1] == "never sleep"
+    steps_of = played(found)
+    assert steps_of["hog"] == [("until", 0), ("forever", 0)]
+    assert ("runs", 996) in steps_of[""]
+
+
+def test_interrupts_that_come_while_a_task_runs_are_not_its_wakeups() -> None:
+    """A task is woken every millisecond, while a CPU idles or another one runs; that one computes, or sleeps too."""
+    for state in ("R+", "S"):
+        lines = []
+        for at in range(100):
+            busy = [(0, (at * 10 + 2) * MS, (at * 10 + 6) * MS, "busy", 8, state)]
+            lines += [
+                *busy,
+                *((1, (at * 10 + part) * MS, (at * 10 + part) * MS + 100 * US, "tick", 7, "S") for part in range(10)),
+            ]
+        text = trace(lines, 1000 * MS)
+        by_busy = re.sub(
+            r" swapper-0 \[001\] (d..2. \S+([2345])\d{5}: sched_waking: comm=\S+ pid=7)", r" busy-8 [000] \1", text
+        )
+        assert text != by_busy
+        [tick] = [task for task in recording.read(by_busy, "x").tasks if task.pid == 7]
+        assert set(tick.wakers.tolist()) == {tasks.NOBODY}
+
+
+@pytest.mark.parametrize(
+    ("flags", "waker"), [("d.h2.", tasks.NOBODY), ("dNH2.", tasks.NOBODY), ("d.s2.", 11), ("d..2.", 11)]
+)
+def test_a_hardware_interrupt_wakes_not_the_task_that_it_interrupts(flags: str, waker: int) -> None:
+    text = re.sub(r"(ping/1-11 .*) d..2. (\S+ sched_waking)", rf"\1 {flags} \2", ping_pong(50, "ftrace"))
+    [_, pong] = recording.read(text, "x").tasks
+    assert set(pong.wakers.tolist()) == {waker}
+
+
+def test_a_part_of_a_trace_is_kept() -> None:
+    trace_of = tracefile.of_text(ping_pong(50, "ftrace"), "x")
+    found = recording.of_trace(trace_of, "x", span=recording.Span(10 * MS, 20 * MS))
+    assert found.duration_ns == 20 * MS
+    assert [len(group.runs_ns) for group in found.groups] == [20, 20]
+    assert found.wakeups == pytest.approx(2000, rel=0.06)
+    with pytest.raises(HeddleError, match=r"x: it ends after 49.143 ms: choose an earlier --from-ms"):
+        recording.of_trace(trace_of, "x", span=recording.Span(50 * MS))
+
+
+@pytest.mark.parametrize(
+    ("only", "exclude", "kept"),
+    [
+        (["pong"], [], ["pong"]),
+        (["p*g:7", "11"], [], ["ping", "pong"]),
+        ([], ["ping"], ["pong"]),
+        (["12"], [], ["pong"]),
+        (["/user.slice"], [], ["ping"]),
+        ([], ["/user.slice/a"], ["pong"]),
+        (["/"], ["pong"], ["ping"]),
+    ],
+)
+def test_tasks_are_chosen_by_name_pid_and_cgroup(
+    only: list[str], exclude: list[str], kept: list[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "cgroups.txt"
+    file.write_text("/proc/1/task/11/cgroup:0::/user.slice/a\n/proc/12/task/12/cgroup:0::/user\n/proc/1/x:1\n")
+    wanted = selection.Selection(tuple(only), tuple(exclude), selection.cgroups(file))
+    found = recording.of_trace(tracefile.of_text(ping_pong(50, "ftrace"), "x"), "x", wanted)
+    assert [group.name for group in found.groups] == kept
+    assert (found.left_out > 0) == (len(kept) == 1)
+    if kept == ["pong"]:  # its waker is not there
+        assert found.groups[0].woken == 0
+
+
+def test_a_choice_that_cannot_be_made(tmp_path: Path) -> None:
+    some = tracefile.of_text(ping_pong(50, "ftrace"), "x")
+    with pytest.raises(HeddleError, match=r"x: --only and --exclude keep no task; the trace has ping, pong"):
+        recording.of_trace(some, "x", selection.Selection(only=("mysql",)))
+    with pytest.raises(HeddleError, match=r"x: /a: a trace does not say which task is in which cgroup: .* --cgroups"):
+        recording.of_trace(some, "x", selection.Selection(exclude=("/a",)))
+    with pytest.raises(HeddleError, match=r"cgroups.txt: No such file"):
+        selection.cgroups(tmp_path / "cgroups.txt")
+    (tmp_path / "cgroups.txt").write_text("0::/\n")
+    with pytest.raises(HeddleError, match=r"cgroups.txt: no line such as /proc/1/task/1/cgroup"):
+        selection.cgroups(tmp_path / "cgroups.txt")
 
 
 def test_what_is_not_understood_is_counted_and_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -373,94 +508,103 @@ def test_what_is_not_understood_is_counted_and_shown(tmp_path: Path, monkeypatch
     file = tmp_path / "trace.txt"
     file.write_text("\n".join([raw, *lines, raw, "# sched_switch: a comment", "no event"]))
     monkeypatch.chdir(tmp_path)
-    done = CliRunner().invoke(cli.cli, ["record", "trace.txt"], standalone_mode=False)
+    done = CliRunner().invoke(cli.cli, ["record", "trace.txt", "--no-check"], standalone_mode=False)
     assert done.exception is None
     assert f"heddle: trace.txt: 2 lines not understood, first: {raw.strip()!r}\n" in done.output
     file.write_text("\n".join([raw, *lines]))
-    assert "heddle: trace.txt: 1 line not" in CliRunner().invoke(cli.cli, ["record", "trace.txt"]).output
+    assert "heddle: trace.txt: 1 line not" in CliRunner().invoke(cli.cli, ["record", "trace.txt", "--no-check"]).output
     file.write_text("\n".join(lines))
-    assert "not understood" not in CliRunner().invoke(cli.cli, ["record", "trace.txt"], standalone_mode=False).output
+    assert (
+        "not understood"
+        not in CliRunner().invoke(cli.cli, ["record", "trace.txt", "--no-check"], standalone_mode=False).output
+    )
 
 
 @pytest.mark.parametrize(
-    ("factors", "complaint"),
+    ("rates", "lengths", "complaint"),
     [
-        ({"switches": 1.2, "wakeups": 0.8}, ""),
-        ({"switches": 15.6}, "the replay is not like the trace: switches 2"),
-        (
-            {"utilisation": 3.0},
-            " points; at most 10 points); smp-4 has 4 CPUs and the trace 2 CPUs: take a machine of 2",
-        ),
-        ({"wakeups": 0.7, "switches": 0.7}, "(−30.0 %; at most 25 %), wakeups 2"),
+        ({"switches": 1.09, "wakeups": 0.91, "utilisation": 1.09}, {"runs_ns": 1.4}, ""),
+        ({"switches": 15.6}, {}, "switches 2"),
+        ({"utilisation": 3.0}, {}, " % (+200.0 %; at most "),
+        ({"wakeups": 0.7, "switches": 0.7}, {}, "(−30.0 %; at most "),
+        ({}, {"runs_ns": 3}, "run length, median 75 µs -> 225 µs (+200.0 %; at most 50 %)"),
+        ({}, {"sleeps_ns": 0}, "sleep length, median"),
+        ({"concurrency": 30.0}, {}, "tasks at a time 0.1"),
     ],
 )
-def test_a_replay_that_is_far_from_its_trace_fails(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, factors: dict[str, float], complaint: str
+def test_a_replay_that_is_far_from_its_trace_is_marked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rates: dict[str, float], lengths: dict[str, float], complaint: str
 ) -> None:
-    file = tmp_path / "trace.txt"
+    file, target = tmp_path / "trace.txt", tmp_path / "trace.toml"
     file.write_text(ping_pong(50, "ftrace"))
     found = recording.read(file.read_text(), "x")
-    other = dataclasses.replace(found, **{name: getattr(found, name) * by for name, by in factors.items()})
-    monkeypatch.setattr(fidelity, "replay", lambda *_: other)
-    monkeypatch.setattr(kernels, "find", lambda _: None)
-    done = CliRunner().invoke(cli.cli, ["record", str(file), "--check", "smp-4"], standalone_mode=False)
-    assert (done.exception is None) == (not complaint)
-    assert complaint in str(done.exception or "")
+    groups = [
+        dataclasses.replace(group, **{name: (getattr(group, name) * by).astype(int) for name, by in lengths.items()})
+        for group in found.groups
+    ]
+    other = dataclasses.replace(found, groups=groups, **{name: getattr(found, name) * by for name, by in rates.items()})
+    monkeypatch.setattr(rehearsal, "replay", lambda *_: other)
+    monkeypatch.setattr(kernels, "find", lambda name: SimpleNamespace(name=name))
+    done = CliRunner().invoke(cli.cli, ["record", str(file)], standalone_mode=False)
+    assert done.exception is None
+    assert done.return_value == bool(complaint)
+    mismatch = workload.load(str(target)).mismatch()
+    assert bool(mismatch) == bool(complaint)
+    assert complaint in mismatch
+    assert mismatch in done.output
 
 
-def test_the_start_of_threads_and_few_switches_are_no_fault() -> None:
-    """Hogs hardly switch, which is chance; and the threads of their replay have to start."""
-    short = recording.read(trace(short_lived(6), 6800 * MS), "x")
-    assert short.threads == 2
-    found = dataclasses.replace(short, switches=1000.0)
-    few, begun = fidelity.FEW * found.cpus, fidelity.START * 2 / 6.8
-    for switches, named in (
-        (1250 + few + begun - 0.1, []),
-        (1250 + few + begun + 0.1, ["switches"]),
-        (750 - few + 0.1, []),
-        (750 - few - 0.1, ["switches"]),
-    ):
-        other = dataclasses.replace(found, switches=switches)
-        assert [fault.split()[0] for fault in fidelity.faults(found, other)] == named
-    idle = dataclasses.replace(found, switches=18.0)
-    assert fidelity.faults(idle, dataclasses.replace(idle, switches=18.0 + few)) == []
+def test_what_was_not_compared_or_was_changed_since_is_marked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file, target = tmp_path / "trace.txt", tmp_path / "trace.toml"
+    file.write_text(ping_pong(50, "ftrace"))
+    CliRunner().invoke(cli.cli, ["record", str(file), "--no-check"], standalone_mode=False)
+    never = "it was never compared with its trace: record it again without --no-check"
+    assert workload.load(str(target)).mismatch() == never
+    target.write_text(target.read_text().replace("\n[fidelity]\n", ""))
+    assert workload.load(str(target)).mismatch() == never
+    found = recording.read(file.read_text(), "x")
+    monkeypatch.setattr(rehearsal, "replay", lambda *_: found)
+    monkeypatch.setattr(kernels, "find", lambda name: SimpleNamespace(name=name))
+    CliRunner().invoke(cli.cli, ["record", str(file)], standalone_mode=False)
+    load = workload.load(str(target))
+    assert load.mismatch() == ""
+    assert load.fidelity is not None
+    assert load.fidelity.summary().endswith("(on smp-2, Linux 7.3)")
+    target.write_text(target.read_text().replace("default = 1.0", "default = 1.5", 1))
+    assert workload.load(str(target)).mismatch().startswith("the file was changed after it was compared")
+    assert workload.load("hackbench").mismatch() == ""
+
+
+def test_few_switches_are_no_fault() -> None:
+    """Hogs hardly switch, which is chance."""
+    found = dataclasses.replace(recording.read(trace(short_lived(6), 6800 * MS), "x"), switches=1000.0)
+    few = fidelity.FEW * found.cpus
+    for apart, named in ((100 + few - 0.1, []), (100 + few + 0.1, ["switches"])):
+        for sign in (-1, 1):
+            other = dataclasses.replace(found, switches=1000 + sign * apart)
+            assert [row.what for row in fidelity.compare(found, other) if not row.matches] == named
+    idle = dataclasses.replace(found, switches=0.0)
+    assert all(row.matches for row in fidelity.compare(idle, dataclasses.replace(idle, switches=0.0 + few)))
 
 
 def test_a_machine_of_another_size_than_the_trace_is_named() -> None:
     found = recording.read(ping_pong(50, "ftrace"), "x")
-    of_two = "; smp-4 has 4 CPUs and the trace 2 CPUs: take a machine of 2 CPUs (`heddle machines` lists them)"
-    assert fidelity.mismatch(found, machine.load("smp-4")) == of_two
-    assert fidelity.mismatch(dataclasses.replace(found, cpus=4), machine.load("smp-4")) == ""
+    of_two = "; smp-4 has 4 CPUs and the trace 2 CPUs: leave --check out, or name a machine of 2 CPUs"
+    assert fidelity.other_size(found, 4, "smp-4") == of_two
+    assert fidelity.other_size(found, 2, "x") == ""
 
 
-@pytest.mark.parametrize(
-    ("content", "complaint"),
-    [
-        (b"PERFILE2\x68\0\0\0", "perf's binary, no text: `perf script -i {file} > trace.txt` makes the text"),
-        (b"\x17\x08\x44tracing6\0", "trace-cmd's binary, no text: `trace-cmd report -i {file} > trace.txt` makes the"),
-    ],
-)
-def test_what_a_recorder_wrote_is_no_text(tmp_path: Path, content: bytes, complaint: str) -> None:
-    file = tmp_path / "perf.data"
-    file.write_bytes(content)
-    done = CliRunner().invoke(cli.cli, ["record", str(file)], standalone_mode=False)
-    assert str(done.exception).startswith(f"{file}: {complaint.format(file=file)}")
-    assert list(tmp_path.iterdir()) == [file]
+def test_a_machine_has_as_many_cpus_as_the_trace() -> None:
+    assert rehearsal.box_of(4).fingerprint() == machine.load("smp-4").fingerprint()
+    assert (rehearsal.box_of(37).cpus, rehearsal.box_of(37).name) == (37, "smp-37")
+    with pytest.raises(HeddleError, match="the trace has 256 CPUs, and a machine at most 255: name a smaller machine"):
+        rehearsal.box_of(256)
 
 
 def test_a_folder_that_is_not_there_is_not_made(tmp_path: Path) -> None:
     file, target = tmp_path / "trace.txt", tmp_path / "none" / "x.toml"
     file.write_text(ping_pong(50, "ftrace"))
-    done = CliRunner().invoke(cli.cli, ["record", str(file), "--out", str(target)], standalone_mode=False)
+    done = CliRunner().invoke(cli.cli, ["record", str(file), "--out", str(target), "--no-check"], standalone_mode=False)
     complaint = f"cannot write {target}: no folder {target.parent}; make it, or name another file by --out"
     assert str(done.exception) == complaint
     assert not target.parent.exists()
-
-
-def test_partial_lives_are_explained_where_there_are_some(tmp_path: Path) -> None:
-    file = tmp_path / "trace.txt"
-    for text, explained in ((trace(short_lived(6), 6800 * MS), True), (ping_pong(50, "ftrace"), False)):
-        file.write_text(text)
-        done = CliRunner().invoke(cli.cli, ["record", str(file)], standalone_mode=False)
-        assert done.exception is None
-        assert (recording.PARTS in done.output) == explained

@@ -522,7 +522,7 @@ def test_a_piped_table_is_not_cut(tmp_path: Path) -> None:
         (["run", "--seeds", "0"], "Invalid value for '--seeds'"),
         (["nosuch"], "No such command 'nosuch'"),
         (["record", "/nonexistent"], "/nonexistent: No such file or directory"),
-        (["record", __file__], "no sched_switch events: give the text of `perf sched script`"),
+        (["record", __file__], "no sched_switch events: record sched_switch and sched_waking"),
         (["timeline", "/nonexistent", "--sched", "a", "--workload", "b"], "/nonexistent: No such file or directory"),
         (["report", "/nonexistent"], "/nonexistent: No such file or directory"),
     ],

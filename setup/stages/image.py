@@ -25,8 +25,8 @@ IMAGE = "lab/guest/image.toml"
 # Where the programs of lab/guest go.
 PROGRAMS = {"heddle-agent": "usr/lib/heddle/agent", "heddle-load": "usr/bin/heddle-load"}
 
-# A program of lab/guest that only some guests are given: it lies beside the layers.
-EXTRA = "heddle-memory"
+# Programs of lab/guest that only some guests are given: they lie beside the layers.
+EXTRAS = ("heddle-memory", "heddle-replay")
 
 # What base-passwd, netbase and libc-bin would make in their scripts.
 FILES = {
@@ -65,14 +65,15 @@ def run(context: Context) -> None:
             "bytes": path.stat().st_size,
         }
     text = json.dumps(manifest, indent=1) + "\n"
-    extra = _stripped(context, EXTRA)
-    image = context.paths.image / cache.key(text, extra)
+    extras = {name: _stripped(context, name) for name in EXTRAS}
+    image = context.paths.image / cache.key(text, *extras.values())
     if not image.exists():
         with cache.building(image) as work:
             for name, path in archives.items():
                 os.link(path, work / f"{name}.cpio")
             (work / "manifest.json").write_text(text)
-            (work / EXTRA).write_bytes(extra)
+            for name, program in extras.items():
+                (work / name).write_bytes(program)
     cache.point(context.paths.image / "current", image)
 
 

@@ -55,6 +55,9 @@ STATE_DEAD = STATE_LETTERS["X"] | STATE_LETTERS["Z"]
 NO_PRIO = -1
 """prio of an event that carries none"""
 
+INTERRUPT = 0
+"""`current` of a wakeup that a hardware interrupt does: idle's pid, as the task that it interrupts has no part in it"""
+
 
 @dataclass(frozen=True)
 class Events:

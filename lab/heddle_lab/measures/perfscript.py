@@ -11,13 +11,19 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from heddle_lab.measures import ftrace
+from heddle_lab.measures.events import INTERRUPT
 from heddle_lab.measures.timeline import SKEW_NS
 
 # comm, pid (perf may add /tid), CPU, flags (perf has none), time, event.
 _HEAD = re.compile(
-    rf"^.{{0,99}}?[\s-](?:{ftrace.PID}/)?(?P<pid>-1|{ftrace.PID})\s+\[(?P<cpu>{ftrace.CPU})\]\s+(?:[^\s:]+\s+)?"
+    rf"^.{{0,99}}?[\s-](?:{ftrace.PID}/)?(?P<pid>-1|{ftrace.PID})\s+\[(?P<cpu>{ftrace.CPU})\]\s+(?:(?P<flags>[^\s:]+)\s+)?"
     rf"(?P<seconds>{ftrace.SECONDS})\.(?P<fraction>\d{{6,9}}):\s+(?:sched:)?(?P<event>sched_\w+): *(?P<fields>[^\0]*)$"
 )
+_HARD = re.compile(r"..[hHzZ]")
+"""flags of an event within a hardware interrupt (Documentation/trace/ftrace.rst, "hardirq/softirq")
+
+A soft interrupt may be the task's own doing, such as sending to a socket of the same machine.
+"""
 _NEEDED = ("sched_switch", "sched_waking", "sched_wakeup", "sched_wakeup_new")
 _NAMED = re.compile(rf"\b(?:{'|'.join(_NEEDED)})\b")
 _OF_EVENT = re.compile(r"\d: +(?:\w+:)?(?P<event>\w+):")
@@ -39,6 +45,11 @@ _LONGEST = 5_000
 
 _SHOWN = 300
 """characters that are kept of a line that is not understood"""
+
+
+def raw(name: str) -> bytes:
+    """Return a task's name as the kernel has it."""
+    return name.replace(LINE_END, "\n").encode("utf-8", "surrogateescape")
 
 
 class Script(NamedTuple):
@@ -71,7 +82,7 @@ def read(text: str) -> Script:
         if time < before - SKEW_NS and not jump:
             jump = f"line {number}: the clock of CPU {int(head['cpu'])} goes back from {before / 1e9} to {time / 1e9} s"
         newest[head["cpu"]] = max(time, before)
-        entries.append(f"-{max(int(head['pid']), 0)} [{head['cpu']}] {time}: {head['event']}: {fields}\n")
+        entries.append(f"-{_current(head)} [{head['cpu']}] {time}: {head['event']}: {fields}\n")
     return Script("".join(entries), unread, jump)
 
 
@@ -113,6 +124,12 @@ def _is_needed(line: str) -> bool:
 def _time_ns(head: re.Match[str]) -> int:
     # Nanoseconds fit where ftrace's bare counts stand.
     return int(head["seconds"]) * 1_000_000_000 + int(head["fraction"].ljust(9, "0"))
+
+
+def _current(head: re.Match[str]) -> int:
+    """Return the task that does it: the one that runs, but for wakeups by a hardware interrupt."""
+    by_interrupt = _HARD.match(head["flags"] or "") and head["event"] != "sched_switch"
+    return INTERRUPT if by_interrupt else max(int(head["pid"]), 0)
 
 
 def _fields(head: re.Match[str]) -> tuple[str, bool]:

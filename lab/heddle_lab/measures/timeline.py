@@ -147,6 +147,31 @@ def build(
     return Timeline(start, end, cpus or events.cpus, runs, waits, instant, events.comms, _prios(events))
 
 
+def window(line: Timeline, start_ns: int, end_ns: int) -> Timeline:
+    """Return a part of a timeline; a run that goes on behind its end is open."""
+    start, end = max(start_ns, line.start_ns), min(end_ns, line.end_ns)
+    runs, waits = line.runs, line.waits
+    runs = runs.take((runs.end_ns > start) & (runs.start_ns < end))
+    waits = waits.take((waits.end_ns > start) & (waits.start_ns < end))
+    return replace(
+        line,
+        start_ns=start,
+        end_ns=end,
+        runs=replace(
+            runs,
+            start_ns=np.maximum(runs.start_ns, start),
+            end_ns=np.minimum(runs.end_ns, end),
+            end=np.where(runs.end_ns > end, int(End.OPEN), runs.end),
+        ),
+        waits=replace(
+            waits,
+            start_ns=np.maximum(waits.start_ns, start),
+            end_ns=np.minimum(waits.end_ns, end),
+            ran=waits.ran & (waits.end_ns <= end),
+        ),
+    )
+
+
 def _prios(events: Events) -> dict[int, int]:
     known = np.flatnonzero(events.prio != columns.NO_PRIO)
     return dict(zip(events.pid[known].tolist(), events.prio[known].tolist(), strict=True))
