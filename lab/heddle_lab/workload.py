@@ -245,6 +245,21 @@ class Workload(Model):
             raise HeddleError(f"{many}: write `primary = true` in exactly one [[metrics]] ({', '.join(found)})")
         return found[0] if found else None
 
+    def judged_by(self, name: str) -> "Workload":
+        """Return this workload with another primary metric.
+
+        Raises:
+            HeddleError: it has no such metric.
+        """
+        if name not in (metric.name for metric in self.metrics):
+            known = ", ".join(metric.name for metric in self.metrics)
+            raise HeddleError(f"workload '{self.name}' has no metric '{name}'; known: {known}")
+        only = {"primary": True, "judged": True}
+        metrics = [
+            metric.model_copy(update=only if metric.name == name else {"primary": False}) for metric in self.metrics
+        ]
+        return self.model_copy(update={"metrics": metrics})
+
     def fingerprint(self) -> dict[str, Any]:
         """Return what of this workload can change a result: all but what it is called and where it is from."""
         return self.model_dump(exclude={"name", "summary", "source", "window"})
