@@ -2,9 +2,9 @@
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError, field_validator
 
 from heddle_lab import files, provenance, tracing
 from heddle_lab.cell import Cell
@@ -29,7 +29,7 @@ class CellResult(Model):
     machine: str
     kernel: str
     """of the run; a variant may have its own"""
-    variant: Annotated[str, Field(min_length=1)]
+    variant: str
     """the side of the comparison: the variant's name, or the scheduler's if that is all that differs"""
     sched: str
     workload: str
@@ -44,6 +44,13 @@ class CellResult(Model):
     counters: dict[str, Any]
     """differences of the kernel's counters over the measured step"""
     provenance: dict[str, Any]
+
+    @field_validator("variant")
+    @classmethod
+    def _has_a_name(cls, name: str) -> str:
+        if not name:
+            raise ValueError("of an older heddle, where it was something else; run its command again")
+        return name
 
 
 class About(Model):
