@@ -15,7 +15,7 @@ from .context import Context
 from .environment import environment
 from .paths import Paths
 from .report import Progress, SetupError
-from .stages import STAGES, image, kernels, qemu
+from .stages import STAGES, image, kernel_build, kernels, qemu
 
 
 def main() -> int:
@@ -56,7 +56,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--update", action="store_true", help="resolve suites and series anew")
     parser.add_argument(
         "--source", metavar="DIR", type=Path,
-        help="with `qemu`: only unpack the pinned source into DIR, patches as commits",
+        help="with `qemu`: only unpack the pinned source into DIR, patches as commits; "
+        "with `kernel`: Debian's source of the kernel that is built here, with the tools for it",
     )  # fmt: skip
     parser.add_argument("words", nargs="*", metavar="STAGE", help=f"of {names}")
     return parser
@@ -81,7 +82,10 @@ def _set_up(arguments: argparse.Namespace, words: list[str], paths: Paths) -> No
     def context(stage: str) -> Context:
         return Context(stage, paths, chosen, apt, progress)
 
-    if words[:1] == ["kernel"]:
+    if words == ["kernel"] and arguments.source:
+        with context("kernels").alone():
+            kernel_build.unpack_source(context("kernels"), arguments.source)
+    elif words[:1] == ["kernel"]:
         if len(words) != 2:
             raise SetupError("kernel takes one version, as in `kernel 7.2` or `kernel 6.18.15`")
         with context("kernels").alone():
@@ -93,7 +97,7 @@ def _set_up(arguments: argparse.Namespace, words: list[str], paths: Paths) -> No
             print(image.of_packages(context("image"), words[1:]))
     elif arguments.source:
         if words != ["qemu"]:
-            raise SetupError("--source goes with the one word `qemu`")
+            raise SetupError("--source goes with one word, `qemu` or `kernel`")
         qemu.unpack_source(context("qemu"), arguments.source)
     else:
         plan.run(plan.select(STAGES, words), context)

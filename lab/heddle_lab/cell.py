@@ -41,7 +41,7 @@ class Cell(Model):
     def label(self) -> str:
         """What the cell is, for progress lines and errors."""
         more = [self.variation] * bool(self.variation) + ["traced"] * self.traced
-        return " ".join([self.point, self.kernel.name, self.contestant.name, f"seed {self.seed}", *more])
+        return " ".join([self.point, self.booted.name, self.contestant.name, f"seed {self.seed}", *more])
 
     @property
     def point(self) -> str:

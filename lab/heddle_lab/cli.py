@@ -20,8 +20,10 @@ from rich.table import Table
 
 from heddle_lab import (
     backends,
+    bisection,
     compare,
     comparison,
+    criterion,
     detect,
     differences,
     doctor,
@@ -62,6 +64,7 @@ from heddle_lab import (
 from heddle_lab.backends.clock import Clock
 from heddle_lab.backends.host import Host
 from heddle_lab.cell import Cell
+from heddle_lab.criterion import Criterion
 from heddle_lab.errors import HeddleError
 from heddle_lab.experiment import Experiment, Overrides
 from heddle_lab.hardware import calibrated, calibration, machinefile
@@ -76,16 +79,17 @@ from heddle_lab.store import Store
 
 
 def main() -> None:
-    """Run the command line; every expected fault is one line on stderr and exit status 1 (`compare` has its own)."""
-    gate = next((word for word in sys.argv[1:] if not word.startswith("-")), "") == compare_runs.name
+    """Run the command line; a fault is one line on stderr and exit status 1 (`compare`, `verdict` have their own)."""
+    named = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
+    fault = {compare_runs.name: compare.NO_VERDICT, verdict.name: criterion.ABORT}.get(named, 1)
     try:
-        _run(compare.NO_VERDICT if gate else 1)
+        _run(fault)
     except Exception:
-        if not gate:
+        if fault == 1:
             raise
-        # Python's own status is that of a loss.
+        # Python's own status is that of a loss, and of a bad commit.
         traceback.print_exc()
-        sys.exit(compare.NO_VERDICT)
+        sys.exit(fault)
 
 
 def _run(fault: int) -> None:
@@ -99,8 +103,9 @@ def _run(fault: int) -> None:
     except click.Abort:
         _die("interrupted", 130)
     except click.ClickException as error:
-        gate = isinstance(error, click.UsageError) and error.ctx and error.ctx.command is compare_runs
-        _die(error.format_message(), compare.USAGE if gate else 1)
+        usage = {compare_runs: compare.USAGE, verdict: criterion.ABORT}
+        command = error.ctx.command if isinstance(error, click.UsageError) and error.ctx else None
+        _die(error.format_message(), usage.get(command, 1) if isinstance(command, click.Command) else 1)
     except HeddleError as error:
         if "--debug" in sys.argv:
             raise
@@ -647,6 +652,90 @@ def compare_runs(before: Path, after: Path, smallest: float, as_json: bool, juni
     for line in filter(None, (missing, compare.remedy(rows))):
         click.echo(f"heddle: {line}", err=True)
     return compare.status(rows, missing)
+
+
+def _criterion(command: Callable[..., int]) -> Callable[..., int]:
+    """Give a command the options that say what makes a kernel bad."""
+    options = [
+        click.option("--workload", "load", required=True, metavar="W"),
+        click.option("--param", "params", multiple=True, metavar="KEY=VALUE", help="A workload's parameter."),
+        click.option("--metric", metavar="NAME", help="Default: the workload's primary."),
+        click.option("--machine", "machine_name", default=experiment.DEFAULT_MACHINE, show_default=True, metavar="M"),
+        click.option("--sched", default=scheduler.EEVDF, show_default=True, metavar="COMMAND", help="On both kernels."),
+        click.option(
+            "--smallest",
+            type=_Percent(),
+            default=stats.SMALLEST_EFFECT,
+            metavar="X%",
+            help=f"The smallest loss that makes a kernel bad; default: {stats.SMALLEST_EFFECT:.0%}.",
+        ),
+        click.option(
+            "--seeds",
+            type=click.IntRange(stats.FEWEST, 1000),
+            default=criterion.SEEDS,
+            show_default=True,
+            metavar="N",
+            help="Pairs at most; they are added until they tell.",
+        ),
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def _wanted(load: str, params: tuple[str, ...], machine_name: str, **how: Any) -> Criterion:
+    """Return what the options of `_criterion` say."""
+    values = dict(workload.parse_param(text) for text in params)
+    return Criterion(workload=load, params=values, machine=machine_name, **how)
+
+
+@cli.command()
+@click.argument("tree", type=click.Path(path_type=Path), metavar="TREE")
+@click.option("--against", required=True, metavar="K", help="The good kernel, as `run --kernel` takes it.")
+@click.option("--build", metavar="COMMAND", help="Build TREE first, with its commit at the end of its release.")
+@click.option("--jobs", type=click.IntRange(1), metavar="N", help="Guests at a time; default: one per core.")
+@_criterion
+def verdict(tree: Path, against: str, build: str | None, jobs: int | None, **how: Any) -> int:
+    """Say whether the kernel of TREE is worse than another: a criterion for `git bisect run`.
+
+    Exit status 0: good, no loss of X % or more. 1: bad, worse. 125: it cannot be built or measured, or the pairs do
+    not tell. 128: the question is wrong, which ends the bisection.
+    """
+    try:
+        wanted = _wanted(**how)
+        if build and (failure := bisection.Tree(tree).build(build)):
+            click.echo(f"heddle: {failure}", err=True)
+            return criterion.SKIP
+        cells = wanted.cells(against, str(tree.resolve()))
+        boots = {"jobs": jobs, "dask_address": None, "fresh": False, "cold": False}
+        status, line = wanted.judge(
+            cells, lambda some: _boot(some, False, boots), lambda some, found: _measured(some, found.results, False)[0]
+        )
+    except HeddleError as error:
+        raise HeddleError(str(error), criterion.ABORT) from error
+    click.echo(line)
+    return status
+
+
+@cli.command(name="bisect")
+@click.argument("tree", type=click.Path(path_type=Path), metavar="TREE")
+@click.option("--good", required=True, metavar="COMMIT", help="All others are compared with it.")
+@click.option("--bad", required=True, metavar="COMMIT", help="A later one, which must be worse.")
+@click.option("--build", default=bisection.BUILD, show_default=True, metavar="COMMAND", help="Of a shell, in TREE.")
+@_criterion
+def find_commit(tree: Path, good: str, bad: str, build: str, **how: Any) -> int:
+    """Find the commit of a kernel's git TREE that made it worse, by `git bisect run`.
+
+    TREE has its configuration in .config. Afterwards it is at the commit where it was. Exit status 0: found. 2: only
+    commits are left that cannot be built or told.
+    """
+    found = bisection.Tree(tree)
+    first = bisection.run(found, good, bad, build, _wanted(**how))
+    if first is None:
+        click.echo("heddle: the commits above cannot be told apart; more --seeds may tell", err=True)
+        return 2
+    click.echo(f"\nfirst bad commit: {found.describe(first)}")
+    return 0
 
 
 def _cells(folder: Path) -> list[CellResult]:

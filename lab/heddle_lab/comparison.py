@@ -159,7 +159,7 @@ def pairs(rows: list[Row]) -> str:
     return f"{least} to {most} paired seeds" if least < most else f"{most} paired seed{'s' * (most != 1)}"
 
 
-def variants(cells: list[CellResult], looks: Sequence[int] = ()) -> list[Row]:
+def variants(cells: list[CellResult], looks: Sequence[int] = (), smallest: float = stats.SMALLEST_EFFECT) -> list[Row]:
     """Compare every variant with the first one, on the same machine, kernel, point and seeds.
 
     A kernel or parameters of a variant's own are part of what is compared.
@@ -167,6 +167,7 @@ def variants(cells: list[CellResult], looks: Sequence[int] = ()) -> list[Row]:
     Args:
         cells: what was measured.
         looks: the numbers of pairs at which the comparison was looked at while seeds were added (`sequential`).
+        smallest: the smallest effect that matters.
     """
     names = list(dict.fromkeys(cell.variant for cell in cells))
 
@@ -176,7 +177,7 @@ def variants(cells: list[CellResult], looks: Sequence[int] = ()) -> list[Row]:
             row
             for name in names[1:]
             for paired in _paired(of[names[0]], of[name], _place)
-            for row in _rows(paired, (names[0], name), _Rule(looks))
+            for row in _rows(paired, (names[0], name), _Rule(looks, smallest))
         ]
 
     tables = by_candidate(_named(rows(_of_variation(cells, "")), cells))

@@ -6,9 +6,9 @@ apart from the rest, which is the same for all seeds.
 
 import json
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import ValidationError
 
 from heddle_lab import files, provenance, sharing, tracing
 from heddle_lab.cell import Cell
@@ -34,7 +34,7 @@ class CellResult(Model):
     machine: str
     kernel: str
     """of the run; a variant may have its own"""
-    variant: Annotated[str, Field(min_length=1)]
+    variant: str
     """the side of the comparison: the variant's name, or the scheduler's if that is all that differs"""
     sched: str
     workload: str

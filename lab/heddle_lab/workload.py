@@ -273,6 +273,20 @@ class Workload(Model):
             return zstandard.ZstdDecompressor().decompressobj().decompress(packed)
         except (ValueError, zstandard.ZstdError) as error:
             raise HeddleError(f"workload '{self.name}': contents: {path}: {error}: record it again") from error
+    def judged_by(self, name: str) -> "Workload":
+        """Return this workload with another primary metric.
+
+        Raises:
+            HeddleError: it has no such metric.
+        """
+        if name not in (metric.name for metric in self.metrics):
+            known = ", ".join(metric.name for metric in self.metrics)
+            raise HeddleError(f"workload '{self.name}' has no metric '{name}'; known: {known}")
+        only = {"primary": True, "judged": True}
+        metrics = [
+            metric.model_copy(update=only if metric.name == name else {"primary": False}) for metric in self.metrics
+        ]
+        return self.model_copy(update={"metrics": metrics})
 
     def fingerprint(self) -> dict[str, Any]:
         """Return what of this workload can change a result: all but what it is called and where it is from."""

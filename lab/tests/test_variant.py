@@ -110,7 +110,7 @@ def test_settings_reach_the_guest_before_its_job(cache: Path) -> None:
     assert str(cell.inputs()["command_line"]).endswith(" isolcpus=1,2 nohz=off")
     assert guest.job.scheduler is not None
     assert guest.job.scheduler.argv == ["hackbench", "1"]
-    assert (cell.params["load"], cell.values["load"]) == (0.75, 2.0)
+    assert (cell.params["load"], cell.values["load"]) == (1.25, 2.0)
 
 
 def test_a_variant_without_settings_is_the_scheduler_alone(cache: Path) -> None:

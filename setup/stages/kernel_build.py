@@ -10,10 +10,12 @@ from __future__ import annotations
 import lzma
 import os
 import re
+import shlex
 import shutil
 from pathlib import Path
 
 from .. import cache
+from ..apt import Item
 from ..context import Context, items
 from ..debian import Package
 from ..pins import KernelBuild
@@ -35,12 +37,14 @@ REPRODUCIBLE = {
 }
 
 
+# In an unpacked source.
+MAKE = "heddle-make"
+
+
 def provide(context: Context) -> str:
     """Build the pinned kernel unless that has been done; return its release."""
     pinned = context.pins.kernel_build
-    sources = context.apt.obtain(
-        f"kernel-source-{pinned.series}", pinned, lambda: items(_sources(context, pinned))
-    )
+    sources = _debs(context, pinned)
     tools = toolchain.unpack(context, "kernel-build", pinned.tools)
     digest = cache.key(
         *(item.file.sha256 for item, _ in sources), repr(pinned), tools.name, Path(__file__)
@@ -63,6 +67,27 @@ def provide(context: Context) -> str:
     release = (target / "release").read_text().strip()
     cache.point(context.paths.kernels / release, target)
     return release
+
+
+def unpack_source(context: Context, tree: Path) -> None:
+    """Unpack the pinned source into TREE, with MAKE, which runs make with the unpacked tools."""
+    pinned = context.pins.kernel_build
+    if tree.exists() and any(tree.iterdir()):
+        raise SetupError(f"{tree} is not empty: name a new folder")
+    sources = _debs(context, pinned)
+    tree.mkdir(parents=True, exist_ok=True)
+    _unpack(context, [deb for _, deb in sources], tree)
+    make = _Make(context, tree, toolchain.unpack(context, "kernel-build", pinned.tools))
+    script = tree / MAKE
+    script.write_text(f'#!/bin/sh\nexec {make.words()} "$@"\n')
+    script.chmod(0o755)
+
+
+def _debs(context: Context, pinned: KernelBuild) -> list[tuple[Item, Path]]:
+    """The source and Debian's configurations of it, fetched."""
+    return context.apt.obtain(
+        f"kernel-source-{pinned.series}", pinned, lambda: items(_sources(context, pinned))
+    )
 
 
 def configuration(base: str, pinned: KernelBuild) -> str:
@@ -133,3 +158,9 @@ class _Make:
     def run(self, target: str, show: str | None = None) -> None:
         """Make TARGET; lines that match SHOW are progress."""
         self._context.run(["make", target, *self._words], cwd=self.tree, env=self._env, show=show)
+
+    def words(self) -> str:
+        """The command as a shell takes it, without the number of jobs."""
+        own = {name: value for name, value in self._env.items() if name not in REPRODUCIBLE}
+        settings = [f"{name}={value}" for name, value in own.items()]
+        return shlex.join(["env", *settings, "make", *self._words[1:]])
