@@ -75,7 +75,7 @@ def test_the_program_refuses_what_it_does_not_know(words: list[str]) -> None:
     assert done.stderr.startswith("usage: heddle-calibrate")
 
 
-def test_rounds_are_combined_by_their_median_and_their_widest_interval() -> None:
+def test_the_quickest_round_but_one_counts_and_the_interval_is_that_of_all() -> None:
     cost = calibration.costs(output({"syscall": 100.0}, rounds=3))["syscall"]
     assert (cost.ns, cost.low, cost.high, cost.rounds) == (pytest.approx(110), 90, 130, 3)
 
