@@ -708,9 +708,12 @@ def verdict(tree: Path, against: str, build: str | None, jobs: int | None, **how
             return criterion.SKIP
         cells = wanted.cells(against, str(tree.resolve()))
         boots = {"jobs": jobs, "dask_address": None, "fresh": False, "cold": False}
-        status, line = wanted.judge(
-            cells, lambda some: _boot(some, False, boots), lambda some, found: _measured(some, found.results, False)[0]
-        )
+
+        def measure(batch: list[Cell]) -> Outcome:
+            with Reporter(len(batch)) as reporter:
+                return Clock().run(batch, boots, reporter)
+
+        status, line = wanted.judge(cells, measure, lambda some, found: _measured(some, found.results, traced=False)[0])
     except HeddleError as error:
         raise HeddleError(str(error), criterion.ABORT) from error
     click.echo(line)

@@ -273,6 +273,7 @@ class Workload(Model):
             return zstandard.ZstdDecompressor().decompressobj().decompress(packed)
         except (ValueError, zstandard.ZstdError) as error:
             raise HeddleError(f"workload '{self.name}': contents: {path}: {error}: record it again") from error
+
     def judged_by(self, name: str) -> "Workload":
         """Return this workload with another primary metric.
 

@@ -115,7 +115,7 @@ def test_a_run_names_its_back_end_and_goes_on_where_it_stopped(load: str, tmp_pa
     assert (first.backend, first.provenance["inputs"]["backend"]) == ("host", "host")
     assert first.metrics["iterations"] > 0
     assert "host.load_average" in first.metrics
-    assert "--backend host" in first.provenance["command"]
+    assert first.provenance["flags"] == ["--backend", "host"]
 
     again = measure(load, tmp_path / "run", "--seeds", "2")
     assert "1 cell to measure, 1 stored" in again.stderr

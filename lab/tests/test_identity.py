@@ -127,7 +127,7 @@ def test_two_kernel_trees_of_one_release(emulator: Emulator) -> None:
     sides = ("--variant", f"a:kernel={one}", "--variant", f"b:kernel={other}")
     error = refused(emulator, "--workload", "hackbench", *sides)
     assert f"two different kernels are called '6.99.0-mine': {one} and {other}; build one with another" in error
-    error = refused(emulator, "--workload", "hackbench", "--kernel", one, "--sched", "eevdf", *sides[2:])
+    error = refused(emulator, "--workload", "hackbench", "--kernel", one, *sides[2:])
     assert f"are called '6.99.0-mine': {one} and {other}; " in error
 
 

@@ -25,15 +25,15 @@ def recorded(mismatch: str, factor: float = 0.8) -> list[CellResult]:
 
 def texts(run: list[CellResult]) -> list[str]:
     """Return what the terminal, the table and the page say."""
-    rows = comparison.schedulers(run)
+    rows = comparison.variants(run)
     out = io.StringIO()
     table.show(rows, run, Console(file=out, width=1000))
     return [out.getvalue(), markdown.render(rows, ABOUT), html.render(ABOUT, run, rows, html.Pictures({}, []))]
 
 
 def test_a_replay_that_does_not_match_gives_no_verdict() -> None:
-    assert Verdict.BETTER in {row.verdict for row in comparison.schedulers(recorded(""))}
-    rows = comparison.schedulers(recorded(FAR))
+    assert Verdict.BETTER in {row.verdict for row in comparison.variants(recorded(""))}
+    rows = comparison.variants(recorded(FAR))
     assert {row.verdict for row in rows} == {Verdict.UNKNOWN}
     assert {row.word for row in rows} == {"unknown: the replay does not match"}
     assert comparison.wanting(rows) == ""
@@ -53,7 +53,7 @@ def test_every_report_says_how_the_replay_compares() -> None:
 
 def test_more_seeds_are_not_measured_for_it() -> None:
     search = Search(effect=0.0001, looks=[6, 96])
-    assert detect.unfinished(comparison.schedulers(recorded(FAR, factor=0.99)), search) == []
+    assert detect.unfinished(comparison.variants(recorded(FAR, factor=0.99)), search) == []
 
 
 def test_the_gate_says_so() -> None:

@@ -27,6 +27,7 @@ def result(measured: dict[str, str] | None) -> CellResult:
     return CellResult(
         machine="smp-4",
         kernel="7.3",
+        variant="eevdf",
         sched="eevdf",
         workload="hackbench",
         params={},

@@ -726,7 +726,7 @@ def test_another_scheduler_is_the_baseline(tmp_path: Path, two_runs: tuple[Path,
     assert "| `eevdf` |" in text
     assert {path: path.read_bytes() for path in before} == before
     wrong = CliRunner().invoke(cli.cli, [*words, "cfs"])
-    assert "no scheduler cfs was measured; give one of eevdf, scx_heddle" in str(wrong.exception or wrong.output)
+    assert "no variant cfs was measured; give one of eevdf, scx_heddle" in str(wrong.exception or wrong.output)
 
 
 def test_a_removed_flag_names_its_replacement(two_runs: tuple[Path, Path]) -> None:
