@@ -27,7 +27,7 @@ def of_cells(cells: Iterable[CellResult]) -> sources.Sources:
     """Return the sources that measured cells; empty if they do not say. Variations of the model are left out."""
     found: sources.Sources = {}
     for cell in cells:
-        if not cell.variant:
+        if not cell.variation:
             for name, version in cell.provenance.get("sources", {}).items():
                 found[name] = version if found.get(name, version) == version else _SEVERAL
     return found

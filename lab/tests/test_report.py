@@ -284,13 +284,6 @@ def two_runs(tmp_path: Path) -> tuple[Path, Path]:
     return tmp_path / "before", tmp_path / "after"
 
 
-def test_a_file_from_before_variants_says_so(tmp_path: Path) -> None:
-    old = [{name: value for name, value in cell.model_dump().items() if name != "variation"} for cell in cells()]
-    (tmp_path / "results.json").write_text(json.dumps([cell | {"variant": ""} for cell in old]))
-    with pytest.raises(HeddleError, match=r"0\.variant: .*of an older heddle, .* run its command again"):
-        resultfile.read(tmp_path)
-
-
 def test_report_command(two_runs: tuple[Path, Path]) -> None:
     done = CliRunner().invoke(cli.cli, ["report", str(two_runs[0])], standalone_mode=False)
     assert done.exception is None
