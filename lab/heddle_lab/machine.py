@@ -16,7 +16,7 @@ Speed = Annotated[int, Field(ge=1, le=10_000)]
 CPU_MODEL = "max"
 """QEMU's; vm.CPU says what it adds and takes away"""
 
-MOST_CPUS = 512
+MOST_CPUS = 384
 """more were never booted"""
 
 _LARGEST_APIC_ID = 254

@@ -50,7 +50,7 @@ def test_shipped_experiments_name_what_exists(name: str) -> None:
     [
         (("cores = 4", "cores = 0"), "topology.cores: Input should be greater than or equal to 1"),
         (("cores = 4", "cores = 4\ncoers = 5"), "topology.coers: unknown key"),
-        (("cores = 4", "cores = 600"), "topology: 600 CPUs; at most 512"),
+        (("cores = 4", "cores = 600"), "topology: 600 CPUs; at most 384"),
         (('name = "box"\n', ""), "missing: name"),
         (('name = "box"', 'name = "A Box"'), "name: String should match"),
         (("memory_mib = 1024", 'memory_mib = "plenty"'), "memory_mib: "),

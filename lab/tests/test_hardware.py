@@ -99,7 +99,7 @@ def large(tmp_path: Path, cores: int = 12) -> Path:
 
 
 def test_what_is_too_large_is_refused_or_shrunk_in_shape(tmp_path: Path) -> None:
-    with pytest.raises(HeddleError, match=r"^640 CPUs, and at most 512 are possible: .* --scale 512$"):
+    with pytest.raises(HeddleError, match=r"^640 CPUs, and at most 384 are possible: .* --scale 384$"):
         machinefile.write(machinefile.read(large(tmp_path, cores=20)))
     box, _ = written(large(tmp_path), tmp_path, "--scale", "255")
     top = box.topology
