@@ -597,8 +597,8 @@ def test_a_machine_of_another_size_than_the_trace_is_named() -> None:
 def test_a_machine_has_as_many_cpus_as_the_trace() -> None:
     assert rehearsal.box_of(4).fingerprint() == machine.load("smp-4").fingerprint()
     assert (rehearsal.box_of(37).cpus, rehearsal.box_of(37).name) == (37, "smp-37")
-    with pytest.raises(HeddleError, match="the trace has 513 CPUs, and a machine at most 512: name a smaller machine"):
-        rehearsal.box_of(513)
+    with pytest.raises(HeddleError, match="the trace has 385 CPUs, and a machine at most 384: name a smaller machine"):
+        rehearsal.box_of(385)
 
 
 def test_a_folder_that_is_not_there_is_not_made(tmp_path: Path) -> None:
