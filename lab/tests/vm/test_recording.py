@@ -10,7 +10,7 @@ from heddle_lab import fidelity, kernels, machine, recording, rehearsal, tracefi
 from heddle_lab.job import Step, Trace
 from tests.conftest import Boot, Record
 
-pytestmark = [pytest.mark.vm, pytest.mark.every_kernel]
+pytestmark = pytest.mark.vm
 
 EVENTS = [f"sched:sched_{name}" for name in ("switch", "waking", "wakeup_new", "process_exit")]
 TALKS = [
