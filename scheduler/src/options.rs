@@ -81,6 +81,27 @@ pub struct Options {
           value_parser = clap::value_parser!(u64).range(0..=1_000_000), help_heading = IDLE_SEARCH)]
     pub wake_near_us: u64,
 
+    /// x
+    #[arg(long, hide = true)]
+    pub x_affine: bool,
+
+    /// x
+    #[arg(long, hide = true)]
+    pub x_spare: bool,
+
+    /// x
+    #[arg(long, hide = true, default_value_t = 0)]
+    pub x_hog_us: u64,
+
+    /// x
+    #[arg(long, hide = true)]
+    pub x_local: bool,
+
+    /// x
+    #[arg(long, hide = true, default_value_t = 0)]
+    pub x_far_us: u64,
+
+
     /// A waker that is about to sleep and runs for no longer than this at a time, on average,
     /// hands its CPU over to its wakee if no core near it idles; 0: none does
     #[arg(long, value_name = "US", default_value_t = 100,

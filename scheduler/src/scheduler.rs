@@ -237,6 +237,11 @@ fn configure(open: &mut OpenBpfSkel<'_>, options: &Options) -> Result<()> {
     rodata.schedstat = options.schedstat;
     rodata.partial = options.partial;
     rodata.wake_near_ns = options.wake_near_us * 1000;
+    rodata.hog_ns = if options.x_hog_us > 0 { options.x_hog_us } else { options.wakeup_granularity_us } * 1000;
+    rodata.spare_resumed = options.x_spare;
+    rodata.affine = options.x_affine;
+    rodata.wake_local = options.x_local;
+    rodata.far_ns = options.x_far_us * 1000;
     rodata.wake_sync_ns = options.wake_sync_us * 1000;
     rodata.wakeup_granularity_ns = options.wakeup_granularity_us * 1000;
     rodata.idle_policy = match options.idle {

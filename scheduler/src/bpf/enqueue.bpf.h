@@ -47,6 +47,8 @@ static __always_inline bool curr_is_ending(const struct task_struct *p, u32 cpu,
 {
 	if (cpu == bpf_get_smp_processor_id() && c->sync_wakee == p->pid)
 		return true;
+	if (spare_resumed && c->curr_resumed)
+		return true;
 	return !c->curr_hog &&
 	       ns_since(c->curr_since, now) < wakeup_granularity_ns;
 }
@@ -75,7 +77,7 @@ static __always_inline bool runs_next(const struct task_struct *p, u32 cpu,
 	if (p->nr_cpus_allowed > 1 || c->nr_queued || c->local_pending)
 		return false;
 	return !c->running || (curr_is_ending(p, cpu, c, now) &&
-			       !task_is_hog(p, wakeup_granularity_ns));
+			       !task_is_hog(p, hog_ns));
 }
 
 /*
@@ -141,7 +143,7 @@ static __always_inline void enqueue_back(struct task_struct *p, u64 enq_flags)
 static __always_inline bool enqueue_idle(struct task_struct *p, u32 cpu, u64 vt,
 					 u64 enq_flags, bool refused)
 {
-	u64 words = words_for_waiter(cpu, wait_reach());
+	u64 words = words_for_waiter(cpu, far_ns && (enq_flags & SCX_ENQ_WAKEUP) ? REACH_LLC : wait_reach());
 	s32 idle_cpu;
 
 	if (!words || is_tied(p))

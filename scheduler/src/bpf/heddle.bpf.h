@@ -25,6 +25,8 @@
 /* Options; the loader sets them before the program is loaded. */
 const volatile u64 slice_ns = 3000000;
 const volatile u64 wakeup_granularity_ns = 1000000;
+const volatile u64 hog_ns = 1000000;
+const volatile bool spare_resumed;
 const volatile bool fair_work; /* share work done, not time */
 const volatile bool partial; /* only tasks that ask for it are ours */
 
@@ -109,6 +111,7 @@ struct cpu_ctx {
 	bool picked; /* the next to start comes from the queue */
 	bool running; /* a task of ours runs */
 	bool curr_idle; /* it is SCHED_IDLE */
+	bool curr_resumed;
 	bool curr_pinned; /* it may run here only */
 	bool curr_hog; /* by its bursts (burst) */
 	bool yielded; /* it called sched_yield() */

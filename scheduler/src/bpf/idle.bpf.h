@@ -26,6 +26,9 @@ const volatile enum idle_policy idle_policy = IDLE_MASK;
 
 /* Look beyond the LLC at wakeup, in the rest of the node. */
 const volatile bool sis_node;
+const volatile bool affine;
+const volatile bool wake_local;
+const volatile u64 far_ns;
 
 /*
  * A wakee that runs for no longer than this at a time, on average, stays near:
@@ -557,7 +560,8 @@ static __always_inline s32 claim_builtin(struct task_struct *p, s32 prev_cpu,
 
 /* ops.select_cpu, on @this_cpu: an idle CPU for @p, claimed, or negative. */
 static __always_inline s32 idle_for_wakee(struct task_struct *p, s32 prev_cpu,
-					  u32 this_cpu, u64 wake_flags)
+					  u32 this_cpu, u64 wake_flags,
+					  bool calls)
 {
 	u64 words;
 	s32 cpu;
@@ -565,7 +569,7 @@ static __always_inline s32 idle_for_wakee(struct task_struct *p, s32 prev_cpu,
 	if (idle_is_builtin())
 		return claim_builtin(p, prev_cpu, wake_flags);
 	count_on(this_cpu, idle_search);
-	words = words_to_search(prev_cpu, wake_reach(wake_flags));
+	words = words_to_search(prev_cpu, calls || (wake_local && !(wake_flags & SCX_WAKE_FORK)) ? REACH_LLC : wake_reach(wake_flags));
 	if (!words)
 		return -ENOENT;
 	if ((wake_flags & SCX_WAKE_TTWU) && !task_is_hog(p, wake_near_ns)) {

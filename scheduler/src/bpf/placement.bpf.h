@@ -137,7 +137,7 @@ static __always_inline s32 place_wakee(struct task_struct *p, s32 prev_cpu,
 				       u64 wake_flags)
 {
 	s32 this_cpu = bpf_get_smp_processor_id(), cpu;
-	bool sync = wake_flags & SCX_WAKE_SYNC, hands_over;
+	bool sync = wake_flags & SCX_WAKE_SYNC, hands_over, calls;
 
 	cpu_ctx(this_cpu)->sync_wakee = sync ? p->pid : 0;
 	if (is_stopped(p, true))
@@ -150,8 +150,11 @@ static __always_inline s32 place_wakee(struct task_struct *p, s32 prev_cpu,
 		count_on(this_cpu, handed_over);
 		return this_cpu;
 	}
+	calls = affine && waker_calls(this_cpu, prev_cpu, wake_flags);
+	if (calls)
+		prev_cpu = this_cpu;
 	cpu = idle_for_wakee(p, spread_near(prev_cpu, wake_flags), this_cpu,
-			     wake_flags);
+			     wake_flags, calls);
 	if (cpu >= 0 && !is_taken(cpu)) {
 		if (may_be_kept(cpu))
 			cpu_ctx(cpu)->expected = p->pid;

@@ -87,6 +87,9 @@ static __always_inline u32 pull_look(u32 victim, u32 cpu)
 
 	if (!head)
 		return PULL_EMPTY;
+	if (far_ns && place_of(cpu)->llc_first != place_of(victim)->llc_first &&
+	    ns_since(head->sched_info.last_queued, rq_clock(cpu)) < far_ns)
+		return PULL_LEFT;
 	/*
 	 * The kernel may leave the head behind although it may run here: its CPU has not
 	 * switched away from it yet.

@@ -259,7 +259,8 @@ static __always_inline void runq_start(u32 cpu, struct task_struct *p,
 	runq_rebase(cpu, c, p, vt, who);
 	idle_note_running(cpu, c, who->idle);
 	c->curr_idle = who->idle;
-	c->curr_hog = task_is_hog(p, wakeup_granularity_ns);
+	c->curr_hog = task_is_hog(p, hog_ns);
+	c->curr_resumed = burst_of(p)->pid == p->pid && p->se.sum_exec_runtime - burst_of(p)->slept_exec_ns > 10000 && !task_is_hog(p, 1000000);
 	c->curr_pinned = p->nr_cpus_allowed == 1;
 	/* What the task before it said. */
 	c->yielded = false;
@@ -361,7 +362,7 @@ static __always_inline bool goes_before_lighter(const struct task_struct *p,
 	    may_lead(vt, c->curr_vt, curr_inv, slice_ns))
 		return true;
 	return is_much_lighter(c->lightest_met_inv, inv) &&
-	       !task_is_hog(p, wakeup_granularity_ns) &&
+	       !task_is_hog(p, hog_ns) &&
 	       is_due(vt, inv, c->clock, wakeup_granularity_ns);
 }
 
@@ -459,7 +460,7 @@ static __always_inline void runq_keep(u32 cpu, struct cpu_ctx *c,
 	struct standing who = standing_of(prev);
 
 	scx_bpf_task_set_slice(prev, slice_ns);
-	c->curr_hog = task_is_hog(prev, wakeup_granularity_ns);
+	c->curr_hog = task_is_hog(prev, hog_ns);
 	c->clock = vt_max(c->clock, vt);
 	if (cgroup_flat)
 		runq_rebase(cpu, c, prev, vt, &who);

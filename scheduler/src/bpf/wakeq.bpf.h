@@ -173,5 +173,7 @@ static __always_inline bool wakeq_steal(u32 cpu)
 			oldest = since;
 		}
 	}
+	if (from >= 0 && far_ns && ns_since(oldest, rq_now(cpu)) < far_ns)
+		return false;
 	return from >= 0 && wakeq_pull(from, cpu);
 }
