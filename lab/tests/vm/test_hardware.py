@@ -7,7 +7,7 @@ import pytest
 from heddle_lab import kernels, machine, vm
 from heddle_lab.hardware import fit, machinefile
 from heddle_lab.job import Job, Step
-from tests.test_hardware import HWLOC, large
+from tests.test_hardware import HWLOC
 
 pytestmark = pytest.mark.vm
 
@@ -43,18 +43,6 @@ def test_a_guest_on_a_real_machines_file_is_that_machine(name: str, tmp_path: Pa
     (tmp_path / "again.toml").write_text(again)
     assert remarks == []
     assert machine.load(str(tmp_path / "again.toml")).topology == box.topology
-
-
-def test_a_machine_of_more_than_255_cpus_boots(tmp_path: Path) -> None:
-    text, _ = machinefile.write(machinefile.read(large(tmp_path)), "large", 288)
-    (tmp_path / "large.toml").write_text(text)
-    box = machine.load(str(tmp_path / "large.toml"))
-    assert box.cpus == 288
-    job = Job(steps=[Step(name="work", argv=["hackbench", "-g", "1", "-f", "2", "-l", "10"])])
-    results = vm.run(vm.Guest(machine=box, kernel=kernels.find("7.3"), job=job)).check()
-    [ready] = results.of("ready")
-    seen = [(cpu["core"], cpu["llc"], cpu["node"]) for cpu in ready["topology"]]
-    assert seen == [(cpu.core, cpu.llc, cpu.node) for cpu in box.layout()]
 
 
 def test_the_measuring_program_gives_the_same_in_two_guests() -> None:
