@@ -52,7 +52,7 @@ class Task:
     awake_ns: Ints
     """its end"""
     wakers: Ints
-    """pid of who ended it, or `NOBODY`"""
+    """pid of the task that ended it, or `NOBODY`"""
     goes_on: bool
     """it still runs, or waits, at the trace's end"""
     wakes: list[Wake] = field(default_factory=list)
@@ -177,7 +177,7 @@ class _Wakeups:
         )
 
     def _wakers(self, pid: int, wakers: Ints) -> Ints:
-        """Return who woke a task, with `NOBODY` for interrupts and tasks that are not kept."""
+        """Return the wakers of a task, with `NOBODY` for interrupts and tasks that are not kept."""
         found = wakers.copy()
         by_idle = int(np.count_nonzero(wakers == IDLE))
         for waker in np.unique(wakers).tolist():
