@@ -5,10 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from heddle_lab import kernels, machine, vm
+from heddle_lab import kernels, machine, variant, vm
 from heddle_lab.cell import Cell
 from heddle_lab.errors import HeddleError
-from heddle_lab.scheduler import parse
 from heddle_lab.workload import Metric, Workload
 
 LIBRARY = "int answer(void) { return 42; }"
@@ -55,7 +54,7 @@ def test_programs_of_the_host_and_of_a_package_run(kernel: str, tmp_path: Path) 
     cell = Cell(
         machine=machine.load("smp-4"),
         kernel=kernels.find(kernel),
-        scheduler=parse("scx_heddle"),
+        contestant=variant.of_scheduler("scx_heddle"),
         workload=load,
         params={},
         seed=1,
