@@ -149,7 +149,7 @@ def test_thousands_on_one_cpu_have_a_turn_each(boot: Boot, tmp_path: Path, recor
     results = boot(
         [
             spin("crowd", "--threads", str(CROWD), "--cpus", "0", *begin, for_ms=100_000, background=True, **limit),
-            sleep(65_000, "all have begun"),
+            sleep(85_000, "all have begun"),
             shell("turns", TURNS, cpus="1", **limit),
             read("state", STATE),
             Step(name="kill", action=KillStep(step="crowd")),
