@@ -4,12 +4,12 @@ import json
 import statistics
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from heddle_lab import machine, tracing, vm
 from heddle_lab.job import KillStep, SchedulerStop, Step, Trace
 from heddle_lab.measures import affinity, idle, missed
+from heddle_lab.measures.events import Events, Kind
 from heddle_lab.measures.timeline import IDLE, Cause, Timeline
 from tests.conftest import Boot, Record
 from tests.vm.counting import APART, INTERVAL_S, WAKES, counted, counters
@@ -31,22 +31,24 @@ def assert_accounted_for(got: dict[str, int], queues: int) -> None:
     assert 0 <= left <= RING_SLOTS * queues, got
 
 
-def waits_ended(line: Timeline, grace_ns: int) -> tuple[int, int]:
-    """Return how many wakees waited and went on in their LLC, and for how many the CPU that took them had gone idle."""
+def waits_ended(recorded: Events, line: Timeline, grace_ns: int) -> tuple[int, int]:
+    """Return how many wakees waited and went on in that LLC, and for how many the CPU that took them had gone idle."""
     runs = line.runs
     row_of = {key: row for row, key in enumerate(zip(runs.pid.tolist(), runs.start_ns.tolist(), strict=True))}
     long = line.waits.end_ns - line.waits.start_ns > grace_ns
     waits = line.waits.take((line.waits.cause == Cause.WOKEN) & line.waits.ran & long)
     rows = [row_of[key] for key in zip(waits.pid.tolist(), waits.end_ns.tolist(), strict=True)]
-    rows = [row for row in rows if llc_before(line, row) == runs.cpu[row] // LLC_CPUS]
+    rows = [row for row in rows if llc_woken_in(recorded, line, row) == runs.cpu[row] // LLC_CPUS]
     return len(rows), sum(runs.cpu[row - 1] == runs.cpu[row] and runs.pid[row - 1] == IDLE for row in rows)
 
 
-def llc_before(line: Timeline, row: int) -> int | None:
-    """Return the LLC in which the task of a run ran before that, if it did."""
-    runs = line.runs
-    before = np.flatnonzero((runs.pid == runs.pid[row]) & (runs.start_ns < runs.start_ns[row]))
-    return int(runs.cpu[before[np.argmax(runs.start_ns[before])]]) // LLC_CPUS if before.size else None
+def llc_woken_in(recorded: Events, line: Timeline, row: int) -> int:
+    """Return the LLC in which the task of a run was queued as it woke up."""
+    wakeups = recorded.where(Kind.WAKEUP, Kind.WAKEUP_NEW)
+    own = wakeups[
+        (recorded.pid[wakeups] == line.runs.pid[row]) & (recorded.time_ns[wakeups] <= line.runs.start_ns[row])
+    ]
+    return int(recorded.value[own[-1]]) // LLC_CPUS
 
 
 WAIT = ["--wakeup-granularity-us", "1000"]
@@ -84,7 +86,7 @@ def test_the_oldest_wakee_is_pulled_by_the_next_cpu_without_work(boot: Boot) -> 
     assert idle.wasted_idle(line, where, grace_ns).fraction < 0.001
     assert missed.missed_idle(line, where).fraction < 0.01
     # Within one switch: the CPU that took a wakee switched to it from the task that it had run before.
-    waited, idled = waits_ended(line, grace_ns)
+    waited, idled = waits_ended(recorded, line, grace_ns)
     assert waited > 100
     assert idled < 0.01 * waited
 
