@@ -61,10 +61,11 @@ pub struct Options {
     #[arg(long, value_enum, default_value_t = WakeQueueSteal::Node, help_heading = WAKE_QUEUE)]
     pub wakeq_steal: WakeQueueSteal,
 
-    /// Have the CPU that a wakee goes to queue it, if it idles, and not the waker
+    /// Have the CPU that a wakee goes to queue it, if it idles, and not the waker [default: on
+    /// where the kernel lets schedulers choose]
     #[arg(long, value_enum, value_name = "SWITCH", num_args = 0..=1, require_equals = true,
-          default_value_t = Switch::Off, default_missing_value = "on", help_heading = IDLE_SEARCH)]
-    pub queued_wakeup: Switch,
+          default_missing_value = "on", help_heading = IDLE_SEARCH)]
+    pub queued_wakeup: Option<Switch>,
 
     /// How idle CPUs are known to those who look for one
     #[arg(long, value_enum, default_value_t = Idle::Mask, help_heading = IDLE_SEARCH)]
@@ -109,7 +110,7 @@ pub struct Options {
     pub slice_us: Option<u64>,
 
     /// How far, in CPU time of its own, a wakee must be behind the running task to preempt it
-    #[arg(long, value_name = "US", default_value_t = 1000,
+    #[arg(long, value_name = "US", default_value_t = 100,
           value_parser = clap::value_parser!(u64).range(..=1_000_000), help_heading = RUN_QUEUE)]
     pub wakeup_granularity_us: u64,
 

@@ -255,10 +255,10 @@ fn configure(open: &mut OpenBpfSkel<'_>, options: &Options) -> Result<()> {
     rodata.wakeq_steal_node = options.wakeq_steal == WakeQueueSteal::Node;
 
     let mut flags = 0;
-    if options.queued_wakeup == Switch::On {
-        if *SCX_OPS_ALLOW_QUEUED_WAKEUP == 0 {
-            bail!("--queued-wakeup: schedulers cannot choose that on this kernel; leave it out");
-        }
+    if options.queued_wakeup == Some(Switch::On) && *SCX_OPS_ALLOW_QUEUED_WAKEUP == 0 {
+        bail!("--queued-wakeup: schedulers cannot choose that on this kernel; leave it out");
+    }
+    if options.queued_wakeup != Some(Switch::Off) {
         flags |= *SCX_OPS_ALLOW_QUEUED_WAKEUP;
     }
     if options.idle == Idle::Builtin {

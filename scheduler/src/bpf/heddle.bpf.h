@@ -24,7 +24,7 @@
 
 /* Options; the loader sets them before the program is loaded. */
 const volatile u64 slice_ns = 3000000;
-const volatile u64 wakeup_granularity_ns = 1000000;
+const volatile u64 wakeup_granularity_ns = 100000;
 const volatile bool fair_work; /* share work done, not time */
 const volatile bool partial; /* only tasks that ask for it are ours */
 
