@@ -236,7 +236,6 @@ fn configure(open: &mut OpenBpfSkel<'_>, options: &Options) -> Result<()> {
     rodata.slice_ns = options.slice_us() * 1000;
     rodata.schedstat = options.schedstat;
     rodata.partial = options.partial;
-    rodata.wake_near_ns = options.wake_near_us * 1000;
     rodata.wake_sync_ns = options.wake_sync_us * 1000;
     rodata.wakeup_granularity_ns = options.wakeup_granularity_us * 1000;
     rodata.idle_policy = match options.idle {

@@ -41,7 +41,7 @@ struct look {
 /*
  * A CPU and its queue. The queue itself is the DSQ whose id is the CPU's number. Written
  * under the CPU's rq lock only, and read by other CPUs without it, as hints; but @idle,
- * @expected, @release and @pull_asked by any CPU, @local_pending and @sync_wakee by a
+ * @release and @pull_asked by any CPU, @local_pending and @sync_wakee by a
  * waker for its own CPU too (placement), @parked by the rescue timer, @at_user by its task, and
  * @offline, @parked, @running, @local_pending and @owed by hotplug.
  */
@@ -91,9 +91,6 @@ struct cpu_ctx {
 	s32 sync_wakee;
 
 	u32 reweighed; /* the reweighing walk in which its queue was looked at (reweigh) */
-
-	/* The task that this CPU, which idled, was claimed for and takes from its queue. */
-	s32 expected;
 
 	/*
 	 * The walk under way: tasks of a queue that it has looked at, and the inverse weight of

@@ -81,12 +81,23 @@ __noinline u32 pull_past_head(u32 victim, u32 cpu)
 	return found;
 }
 
+/* Has @p, which waits on @victim, waited for too short to come to @cpu, this one? */
+static __always_inline bool stays_near(const struct task_struct *p, u32 victim,
+				       u32 cpu)
+{
+	return bpf_core_field_exists(p->sched_info.last_queued) &&
+	       place_of(cpu)->llc_first != place_of(victim)->llc_first &&
+	       ns_since(p->sched_info.last_queued, rq_clock(cpu)) < FAR_NS;
+}
+
 static __always_inline u32 pull_look(u32 victim, u32 cpu)
 {
 	struct task_struct *head = __COMPAT_scx_bpf_dsq_peek(victim);
 
 	if (!head)
 		return PULL_EMPTY;
+	if (stays_near(head, victim, cpu))
+		return PULL_LEFT;
 	/*
 	 * The kernel may leave the head behind although it may run here: its CPU has not
 	 * switched away from it yet.
