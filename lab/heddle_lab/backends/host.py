@@ -106,15 +106,21 @@ class Host:
         """
         if wanted.trace or wanted.robust:
             raise HeddleError("--trace and --robust take a guest: leave them out, or use --backend clock")
-        here = os.uname().release
-        version = Path("/proc/version")
-        kernel = RunningKernel(name=here, release=here, option=here, image=version, config=version)
         of_guests = wanted.model_copy(update={"machines": wanted.machines[:1], "kernels": wanted.kernels[:1]})
-        swapped = {"machine": self._machine, "kernel": kernel, "backend": NAME}
-        cells = [HostCell(**(dict(cell) | swapped)) for cell in of_guests.cells(origins)]
-        for cell in cells:
-            _refuse(cell)
-        return list(_interleaved(cells))
+        return list(_interleaved([self.here(cell) for cell in of_guests.cells(origins)]))
+
+    def here(self, cell: Cell) -> HostCell:
+        """Return a guest's cell as this machine runs it, on the kernel that runs.
+
+        Raises:
+            HeddleError: the cell needs a guest.
+        """
+        release = os.uname().release
+        version = Path("/proc/version")
+        kernel = RunningKernel(name=release, release=release, option=release, image=version, config=version)
+        found = HostCell(**(dict(cell) | {"machine": self._machine, "kernel": kernel, "backend": NAME}))
+        _refuse(found)
+        return found
 
     def run(self, cells: list[Cell], how: Mapping[str, Any], reporter: Reporter) -> Outcome:
         """Measure the cells that the run's folder lacks, one at a time; with `fresh` all of them; see `Backend`."""
