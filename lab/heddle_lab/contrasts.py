@@ -129,6 +129,8 @@ class Contrasts(Model):
 
     kernel: str
     """of the guests, as `--kernel` takes it"""
+    cmdline: str = ""
+    """arguments of the guests' kernel that make it like this machine's"""
     repetitions: Annotated[int, Field(ge=2)]
     """of each side on this machine"""
     pairs: Annotated[int, Field(ge=2)]
@@ -240,7 +242,8 @@ def cells(wanted: Contrasts, box: Machine, backend: Literal["host", "clock"]) ->
         load = contrast.load()
         try:
             params = load.parameters(contrast.param | (contrast.host if on_host else {}))
-            sides = [_side(contrast.a, load, params), _side(contrast.b, load, params)]
+            cmdline = "" if on_host else wanted.cmdline
+            sides = [_side(side, load, params, cmdline) for side in (contrast.a, contrast.b)]
         except HeddleError as error:
             raise HeddleError(f"contrast '{contrast.name}': {error}") from error
         common = {"machine": box, "kernel": kernels.find(wanted.kernel), "params": params}
@@ -250,11 +253,11 @@ def cells(wanted: Contrasts, box: Machine, backend: Literal["host", "clock"]) ->
     return planned
 
 
-def _side(side: Side, load: Workload, params: dict[str, Value]) -> dict[str, Any]:
+def _side(side: Side, load: Workload, params: dict[str, Value], cmdline: str) -> dict[str, Any]:
     """Return the fields of a cell in which the two sides differ."""
     load.parameters(params | side.param)
     steps = [side.set_on(step) for step in load.steps]
-    settings = Variant(name=side.name, param=side.param)
+    settings = Variant(name=side.name, param=side.param, cmdline=cmdline)
     return {"contestant": variant.of_variant(settings), "workload": load.model_copy(update={"steps": steps})}
 
 
