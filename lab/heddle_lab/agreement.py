@@ -148,7 +148,7 @@ class Agreement(Model):
         slope = self.slope().value
         found = []
         if agree < SIGNS * large:
-            found.append(f"the sign agrees in {agree} of {large} contrasts, fewer than {SIGNS:.0%}")
+            found.append(f"the sign agrees in {agree} of {large} contrasts, fewer than {units.part(SIGNS)}")
         if not SLOPES[0] <= slope <= SLOPES[1]:
             found.append(f"the slope is {slope:.2f}, outside of {SLOPES[0]} to {SLOPES[1]}")
         found += [f"contrast '{one.contrast.name}' was not measured" for one in self.findings if one.both is None]
@@ -181,7 +181,7 @@ class Agreement(Model):
         slope = self.slope()
         return (
             f"{units.counted(len(self.measured), 'contrast')}: the sign agrees in {agree} of the {large} "
-            f"whose effect exceeds {LARGE:.0%}, slope {slope.value:.2f} ({slope.low:.2f} … {slope.high:.2f}), "
+            f"whose effect exceeds {units.part(LARGE)}, slope {slope.value:.2f} ({slope.low:.2f} … {slope.high:.2f}), "
             f"correlation {self.correlation():.2f}, {len(self.misses)} missed"
         )
 
@@ -257,8 +257,8 @@ def page(found: Agreement, run: Run) -> str:
         "",
         f"{found.summary()}.",
         "",
-        f"The bar: the sign agrees in {SIGNS:.0%} of the contrasts whose effect on the machine exceeds {LARGE:.0%},",
-        f"the slope lies in {SLOPES[0]} … {SLOPES[1]}, and every miss is explained. {_verdict(found.faults())}",
+        f"The bar: the sign agrees in {units.part(SIGNS)} of the contrasts whose effect on the machine exceeds",
+        f"{units.part(LARGE)}, the slope lies in {SLOPES[0]} … {SLOPES[1]}, and every miss is explained. {_verdict(found.faults())}",
         "",
         f"| {' | '.join(HEADINGS)} |",
         "| --- | --- | --- | --- | --- | --: | --: | --- |",
@@ -301,12 +301,13 @@ def _notes(run: Run) -> list[str]:
         "A log-ratio of 0.05 is 5 %, one of 0.69 a doubling. In brackets is Student's 95 % interval, of",
         f"{repetitions} repetitions of both sides on the machine, one after the other and in the other order every",
         f"other time, and of {seeds} seeds on the clock. The slope is that of the line through the origin with the",
-        "least orthogonal distances: both coordinates have errors, and which side is called a must not matter. Its",
-        "interval is a bootstrap's over the contrasts. The correlation is Pearson's, with each contrast both ways round.",
+        "least orthogonal distances: both coordinates have errors, and which side is called a must not matter.",
+        "Its interval is a bootstrap's over the contrasts. The correlation is Pearson's, with each contrast both ways",
+        "round.",
         "",
-        f"A miss is **sign** if an effect of more than {LARGE:.0%} has another sign on the clock. It is **size** if no",
-        f"value of the clock's interval is {SLOPES[0]} to {SLOPES[1]} times one of the machine's, unless both effects",
-        f"are below {stats.SMALLEST_EFFECT:.0%}.",
+        f"A miss is **sign** if an effect of more than {units.part(LARGE)} has another sign on the clock. It is **size**",
+        f"if no value of the clock's interval is {SLOPES[0]} to {SLOPES[1]} times one of the machine's, unless both",
+        f"effects are below {units.part(stats.SMALLEST_EFFECT)}.",
         "",
         run.conditions,
     ]

@@ -33,7 +33,7 @@ NAME = "fidelity.json"
 MACHINE = "calibrated.toml"
 """this machine with its costs, in the run's folder"""
 
-_STEP = "measured"
+_STEP, _GROUP = "measured", "contrast"
 
 
 class Side(Model):
@@ -48,6 +48,8 @@ class Side(Model):
     policy: Literal["other", "batch", "idle"] = "other"
     slice_us: Annotated[int, Field(ge=100, le=100_000)] | None = None
     """that its programs ask the kernel for; none: the kernel's own"""
+    cgroup: dict[str, str] = {}
+    """control files of a group for its programs, such as `cpu.max`; none: they are in no group of their own"""
 
     @model_validator(mode="after")
     def _slice_alone(self) -> "Side":
@@ -55,11 +57,19 @@ class Side(Model):
             raise ValueError(f"side '{self.name}': slice_us goes with neither nice nor policy: chrt would reset them")
         return self
 
-    def set_on(self, step: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a step of a workload with this side's settings; one that is no program stays as it is."""
+    def steps(self, of_workload: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Return the steps of a workload with this side's settings."""
+        groups = [
+            {"name": f"set {file}", "action": {"kind": "cgroup-set", "cgroup": _GROUP, "file": file, "value": value}}
+            for file, value in self.cgroup.items()
+        ]
+        return [*groups, *map(self._set_on, of_workload)]
+
+    def _set_on(self, step: dict[str, Any]) -> dict[str, Any]:
         if "argv" not in step:
-            return dict(step)
-        own = {"nice": self.nice, "policy": self.policy} | ({"cpus": self.cpus} if self.cpus else {})
+            return step
+        own: dict[str, Any] = {"nice": self.nice, "policy": self.policy}
+        own |= ({"cpus": self.cpus} if self.cpus else {}) | ({"cgroup": _GROUP} if self.cgroup else {})
         wrapper = ["chrt", "--other", "--sched-runtime", str(self.slice_us * 1000), "0"] if self.slice_us else []
         return {**step, **own, "argv": [*wrapper, *step["argv"]]}
 
@@ -256,9 +266,11 @@ def cells(wanted: Contrasts, box: Machine, backend: Literal["host", "clock"]) ->
 def _side(side: Side, load: Workload, params: dict[str, Value], cmdline: str) -> dict[str, Any]:
     """Return the fields of a cell in which the two sides differ."""
     load.parameters(params | side.param)
-    steps = [side.set_on(step) for step in load.steps]
     settings = Variant(name=side.name, param=side.param, cmdline=cmdline)
-    return {"contestant": variant.of_variant(settings), "workload": load.model_copy(update={"steps": steps})}
+    return {
+        "contestant": variant.of_variant(settings),
+        "workload": load.model_copy(update={"steps": side.steps(load.steps)}),
+    }
 
 
 def moved(planned: Planned, here: Callable[[Cell], Cell]) -> Planned:

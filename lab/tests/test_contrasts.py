@@ -184,9 +184,12 @@ def test_a_contrast_is_there_once() -> None:
 
 
 def test_a_side_sets_its_programs_alone() -> None:
-    side = Side(name="one", cpus="0", slice_us=3000)
-    assert side.set_on({"name": "wait", "action": {"kind": "sleep", "ns": 1}})["action"] == {"kind": "sleep", "ns": 1}
-    step = side.set_on({"name": "run", "argv": ["true"]})
+    side = Side(name="one", cpus="0", slice_us=3000, cgroup={"cpu.max": "1 2"})
+    wait = {"name": "wait", "action": {"kind": "sleep", "ns": 1}}
+    group, same, step = side.steps([wait, {"name": "run", "argv": ["true"]}])
+    assert same == wait
+    assert group["action"] == {"kind": "cgroup-set", "cgroup": "contrast", "file": "cpu.max", "value": "1 2"}
+    assert step["cgroup"] == "contrast"
     assert step["argv"] == ["chrt", "--other", "--sched-runtime", "3000000", "0", "true"]
     assert (step["cpus"], step["nice"], step["policy"]) == ("0", 0, "other")
 

@@ -19,7 +19,7 @@ from heddle_lab.hardware import machinefile
 from heddle_lab.job import CgroupSet, KillScheduler, SchedulerStart, SchedulerStop, Step, Write
 from heddle_lab.kernels import Kernel
 from heddle_lab.machine import Machine
-from heddle_lab.native import run
+from heddle_lab.native import cgroups, run
 from heddle_lab.native.scheduler import SCHED_EXT
 from heddle_lab.progress import Reporter
 from heddle_lab.results import Results
@@ -202,10 +202,10 @@ def _unfit(step: Step) -> str:
             return f"writes {path}, a setting of this machine"
         case SchedulerStart() | SchedulerStop() | KillScheduler():
             return "starts or stops a scheduler by itself"
-        case CgroupSet():
-            return "changes a cgroup"
-    if step.cgroup:
-        return "runs in a cgroup"
+        case CgroupSet(file=file) if file not in cgroups.FILES:
+            return f"sets {file}, which is not one of {', '.join(cgroups.FILES)}"
+    if (step.cgroup or isinstance(step.action, CgroupSet)) and (why := cgroups.refusal()):
+        return f"takes a cgroup, and {why}"
     if step.trace:
         return "is traced"
     return ""
