@@ -86,7 +86,6 @@ class Groups:
 
         Raises:
             OSError: the kernel refuses the value.
-            ValueError: version 1 has no such value.
         """
         for name, text in (_old(file, value) if hierarchy().version == 1 else {file: value}).items():
             (self.path(cgroup) / name).write_text(text)
@@ -105,6 +104,6 @@ def _old(file: str, value: str) -> dict[str, str]:
     A weight of 100 is 1024 shares (Documentation/admin-guide/cgroup-v2.rst, kernel/sched/core.c, cpu_weight_write_u64).
     """
     if file == "cpu.weight":
-        return {"cpu.shares": str(round(int(value) * 1024 / 100))}
+        return {"cpu.shares": str(round(int(value) * 1024 / 100)) if value.isdecimal() else value}
     quota, _, period = value.partition(" ")
     return {"cpu.cfs_period_us": period or "100000", "cpu.cfs_quota_us": "-1" if quota == "max" else quota}
