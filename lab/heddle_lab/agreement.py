@@ -310,8 +310,8 @@ def _notes(run: Run) -> list[str]:
         f"**size** if no value of the clock's interval is {SLOPES[0]} to {SLOPES[1]} times one of the",
         f"machine's, unless both effects are below {units.part(stats.SMALLEST_EFFECT)}.",
         "",
-        "Loads that state instructions and pauses have values of their own on the machine (`host` in the file), so that",
-        "they take as long beside its kernel as on the clock.",
+        "Loads that state instructions and pauses have values of their own on the machine (`host` in the file), so",
+        "that they take as long beside its kernel as on the clock.",
         "",
         run.conditions,
     ]
