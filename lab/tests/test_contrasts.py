@@ -277,3 +277,13 @@ def test_a_file_that_no_run_wrote_is_refused(tmp_path: Path) -> None:
     assert "`heddle fidelity` writes it" in str(judged(tmp_path / "x.json").exception)
     (tmp_path / "x.json").write_text("{}")
     assert "missing: machine, guest" in str(judged(tmp_path / "x.json").exception)
+
+
+def test_this_machine_is_calibrated_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    measured = iter(["nine rounds"])
+    monkeypatch.setattr(contrasts.calibration, "here", lambda: next(measured))
+    monkeypatch.setattr(contrasts.calibrated, "apply", lambda text, _, found: (f"{text}# {found}\n", []))
+    files = [contrasts.this_machine(tmp_path) for _ in range(2)]
+    assert files == [tmp_path / contrasts.MACHINE] * 2
+    assert files[0].read_text().endswith("# nine rounds\n")
+    assert machine.load(str(files[0])).name == "calibrated"
