@@ -81,6 +81,7 @@ struct cpu_ctx {
 	/* When this CPU looks again at what others offer (pull), scx_bpf_now(). */
 	u64 pull_after;
 	u64 pull_rest_ns; /* how long it rests after looks in vain, or 0 */
+	u64 far_after; /* the same beyond its LLC, where tasks had just begun to wait, or 0 */
 	u32 pull_turn; /* looks that ended before all queues were seen */
 
 	struct look
@@ -102,6 +103,7 @@ struct cpu_ctx {
 	u8 slices_alone; /* slices granted while nobody waited here */
 
 	bool offline;
+	bool found_early; /* a look met a task that had just begun to wait */
 	bool pull_asked; /* by any CPU: a task waits that may run here */
 	bool picked; /* the next to start comes from the queue */
 	bool running; /* a task of ours runs */
