@@ -34,6 +34,7 @@ MACHINE = "calibrated.toml"
 """this machine with its costs, in the run's folder"""
 
 _STEP, _GROUP = "measured", "contrast"
+_AUTOGROUPS = Path("/proc/sys/kernel/sched_autogroup_enabled")
 
 
 class Side(Model):
@@ -140,7 +141,7 @@ class Contrasts(Model):
     kernel: str
     """of the guests, as `--kernel` takes it"""
     cmdline: str = ""
-    """arguments of the guests' kernel that make it like this machine's"""
+    """arguments of the guests' kernel that make it like this machine's, beside those that can be read here"""
     repetitions: Annotated[int, Field(ge=2)]
     """of each side on this machine"""
     pairs: Annotated[int, Field(ge=2)]
@@ -252,7 +253,7 @@ def cells(wanted: Contrasts, box: Machine, backend: Literal["host", "clock"]) ->
         load = contrast.load()
         try:
             params = load.parameters(contrast.param | (contrast.host if on_host else {}))
-            cmdline = "" if on_host else wanted.cmdline
+            cmdline = "" if on_host else f"{wanted.cmdline} {_autogroups()}".strip()
             sides = [_side(side, load, params, cmdline) for side in (contrast.a, contrast.b)]
         except HeddleError as error:
             raise HeddleError(f"contrast '{contrast.name}': {error}") from error
@@ -261,6 +262,12 @@ def cells(wanted: Contrasts, box: Machine, backend: Literal["host", "clock"]) ->
             (Cell(**common, **sides[0], seed=seed), Cell(**common, **sides[1], seed=seed)) for seed in seeds
         ]
     return planned
+
+
+def _autogroups() -> str:
+    """Return what makes a guest's kernel group tasks by session only if this machine's does."""
+    on = _AUTOGROUPS.is_file() and files.read_text(_AUTOGROUPS).strip() == "1"
+    return "" if on else "noautogroup"
 
 
 def _side(side: Side, load: Workload, params: dict[str, Value], cmdline: str) -> dict[str, Any]:
