@@ -318,4 +318,4 @@ def _notes(run: Run) -> list[str]:
 
 
 def _explained(finding: Finding) -> str:
-    return f"explained: {finding.contrast.miss}" if finding.contrast.miss else "not explained yet."
+    return f"{finding.contrast.miss}." if finding.contrast.miss else "not explained yet."

@@ -159,7 +159,7 @@ def test_the_page_hides_nothing() -> None:
     assert "It is missed: the sign agrees in 2 of 3" in page
     assert "contrast 'lost' was not measured" in page
     assert "| agreeing | heddle-load spin | elapsed_ns | short | long | +0.693 (" in page
-    assert "- *turned*: explained: cold caches" in page
+    assert "- *turned*: cold caches." in page
     assert "**This run is of one machine: two CPUs.**" in page
     assert "the guests' is 6.18.1" in page
 
@@ -224,6 +224,22 @@ def test_parameters_of_this_machine_are_its_own(cache: Path) -> None:
     for backend, value in (("host", 6), ("clock", 5)):
         planned = contrasts.cells(wanted(one), machine.load("smp-4"), backend)  # type: ignore[arg-type]
         assert planned["spin"][0][0].values == {"length": 10, "other": value}
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments"), [("1\n", "quiet"), ("0\n", "quiet noautogroup"), (None, "quiet noautogroup")]
+)
+def test_guests_have_autogroups_if_this_machine_has(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str | None, arguments: str
+) -> None:
+    assert cache
+    if text:
+        (tmp_path / "switch").write_text(text)
+    monkeypatch.setattr(contrasts, "_AUTOGROUPS", tmp_path / "switch")
+    asked = wanted(contrast()).model_copy(update={"cmdline": "quiet"})
+    [(short, _), *_] = contrasts.cells(asked, machine.load("smp-4"), "clock")["spin"]
+    assert short.contestant.variant is not None
+    assert short.contestant.variant.cmdline == arguments
 
 
 def test_this_machine_runs_both_sides(tmp_path: Path) -> None:
