@@ -156,18 +156,20 @@ static __always_inline u64 waiter_vt(const struct task_struct *p,
 }
 
 /*
- * Bound the lag of a @p that slept by the clock that it slept by. For a task
+ * Bound the lag of a @p that slept, of standing @who, by the clock that it slept by. For a task
  * that goes to an idle CPU, whose own clock is not to be touched from here.
  */
-static __always_inline void bound_sleeper(struct task_struct *p)
+static __always_inline void bound_sleeper(struct task_struct *p,
+					  const struct standing *who)
 {
 	u64 key = p->scx.dsq_vtime;
 	const struct cpu_ctx *from = cpu_ctx(cpu_of_key(key));
-	struct standing who = standing_of(p);
-	u64 slice_vt = vt_delta(slice_ns, who.inv);
+	u64 slice_vt = vt_delta(slice_ns, who->inv);
 	u64 vt = lag_clamp(vt_of_key(key), from->clock,
-			   credit_vt_of(&who, slice_vt), slice_vt);
+			   credit_vt_of(who, slice_vt), slice_vt);
 
+	if (vt == vt_of_key(key))
+		return;
 	scx_bpf_task_set_dsq_vtime(p, vt_key(vt, cpu_of_key(key)) |
 					      (key & KEY_UNCOUNTED));
 }
