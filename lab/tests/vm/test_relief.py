@@ -6,7 +6,7 @@ import pytest
 
 from heddle_lab.job import KillStep, Step
 from tests.conftest import Boot, Record
-from tests.vm.counting import counted, counters
+from tests.vm.counting import PATIENT, counted, counters
 from tests.vm.machines import slow
 from tests.vm.readers import grace_periods, longest_ms, lookups
 from tests.vm.test_core import HEDDLE, MS, STATE, cpu_ns, read, sleep, spin, write
@@ -142,7 +142,7 @@ echo $threads $least_ns
 """threads of the crowd that want the CPU at two looks, 15 s apart, and the least that one computed in between"""
 
 
-BEGINS = f"begins={HEDDLE} --wakeup-granularity-us 1000"
+BEGINS = " ".join([f"begins={HEDDLE}", *PATIENT])
 """on CPUs as slow as these all tasks begin within the time that the test has"""
 
 

@@ -12,7 +12,7 @@ from heddle_lab.measures import affinity, idle, missed
 from heddle_lab.measures.events import Events, Kind
 from heddle_lab.measures.timeline import IDLE, Cause, Timeline
 from tests.conftest import Boot, Record
-from tests.vm.counting import APART, INTERVAL_S, WAKES, counted, counters
+from tests.vm.counting import APART, INTERVAL_S, PATIENT, WAKES, counted, counters
 from tests.vm.loads import schbench
 from tests.vm.machines import plain
 from tests.vm.test_core import HEDDLE, MS, STATE, read, spin, wait
@@ -51,16 +51,12 @@ def llc_woken_in(recorded: Events, line: Timeline, row: int) -> int:
     return int(recorded.value[own[-1]]) // LLC_CPUS
 
 
-WAIT = ["--wakeup-granularity-us", "1000"]
-"""few wakees preempt, so that many wait"""
-
-
 def test_the_oldest_wakee_is_pulled_by_the_next_cpu_without_work(boot: Boot) -> None:
     """Above saturation, traced: no CPU stays idle while a wakee waits. Then a flood, which nobody must drown in."""
     events = [event for event in tracing.EVENTS if event != affinity.EVENT]
     trace = Trace(events=events, format="raw", buffer_kb=16384)
     steps = [
-        *counted("llc", WAIT, [schbench("load", 1.25, CPUS, 1500), schbench("flood", 3, CPUS, 1500)]),
+        *counted("llc", PATIENT, [schbench("load", 1.25, CPUS, 1500), schbench("flood", 3, CPUS, 1500)]),
         *counted("off", ["--wakeq", "off"], [schbench("without", 1.25, CPUS, 500)]),
         schbench("wakees", 1.25, CPUS, 1500, trace=trace),
     ]

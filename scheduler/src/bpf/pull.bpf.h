@@ -197,7 +197,7 @@ static __always_inline bool pull_rests(const struct cpu_ctx *c)
 /* Does @c rest from looking beyond its LLC, where tasks had just begun to wait? */
 static __always_inline bool pull_far_rests(const struct cpu_ctx *c)
 {
-	return c->far_after && !c->pull_asked &&
+	return c->far_rest_ns && !c->pull_asked &&
 	       vt_before(scx_bpf_now(), c->far_after);
 }
 
@@ -208,6 +208,13 @@ static __always_inline bool may_pull_from(u32 cpu, const struct cpu_ctx *c)
 	       (any_offer() && !pull_far_rests(c));
 }
 
+/* How long to rest after another look in vain: twice as long as after the last. */
+static __always_inline u64 longer_rest(u64 rest_ns)
+{
+	rest_ns = rest_ns ? 2 * rest_ns : PULL_REST_NS;
+	return rest_ns < tick_ns ? rest_ns : tick_ns;
+}
+
 /* @c has looked at offers, of which @misses were of tasks that may not run there. */
 static __always_inline void pull_note(struct cpu_ctx *c, u32 misses)
 {
@@ -216,10 +223,15 @@ static __always_inline void pull_note(struct cpu_ctx *c, u32 misses)
 		c->pull_rest_ns = 0;
 		return;
 	}
-	c->pull_rest_ns = c->pull_rest_ns ? 2 * c->pull_rest_ns : PULL_REST_NS;
-	if (c->pull_rest_ns > tick_ns)
-		c->pull_rest_ns = tick_ns;
+	c->pull_rest_ns = longer_rest(c->pull_rest_ns);
 	c->pull_after = scx_bpf_now() + c->pull_rest_ns;
+}
+
+/* @c has looked beyond its LLC, and found tasks that had just begun to wait if @early. */
+static __always_inline void pull_note_far(struct cpu_ctx *c, bool early)
+{
+	c->far_rest_ns = early ? longer_rest(c->far_rest_ns) : 0;
+	c->far_after = scx_bpf_now() + c->far_rest_ns;
 }
 
 /* Take a task that those of @words offer, unless this CPU @rests. */
@@ -271,8 +283,7 @@ __noinline bool pull_nearest(u32 cpu)
 	if (!rests)
 		pull_note(c, misses);
 	if (!far_rests)
-		c->far_after = c->found_early ? scx_bpf_now() + PULL_REST_NS
-					      : 0;
+		pull_note_far(c, c->found_early);
 	return false;
 }
 
