@@ -15,8 +15,8 @@
  * (policy/debts.h): else the others of its group would be charged as if it had had
  * nothing. The clock of an idle CPU stands, so all debts there are forgiven.
  *
- * Loads are striped: eight neighbours of an LLC share a cache line. A weight may be added to one stripe and subtracted
- * from another, so only their sum means anything.
+ * Loads are striped: eight neighbours of an LLC share a cache line. A weight may be added
+ * to one stripe and subtracted from another, so only their sum means anything.
  */
 #pragma once
 

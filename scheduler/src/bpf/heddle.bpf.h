@@ -81,7 +81,8 @@ struct cpu_ctx {
 	/* When this CPU looks again at what others offer (pull), scx_bpf_now(). */
 	u64 pull_after;
 	u64 pull_rest_ns; /* how long it rests after looks in vain, or 0 */
-	u64 far_after, far_rest_ns; /* the same beyond its LLC, where tasks had just begun to wait */
+	u64 far_after,
+		far_rest_ns; /* the same beyond its LLC, where tasks had just begun to wait */
 	u32 pull_turn; /* looks that ended before all queues were seen */
 
 	struct look

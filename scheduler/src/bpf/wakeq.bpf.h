@@ -30,8 +30,9 @@ const volatile bool wakeq_steal_node = true;
 /*
  * A wakee that has waited for less stays in its LLC: what its caches hold is worth more than
  * so short a wait, and between LLCs each move of a cache line costs several times as much.
+ * EEVDF calls a task cache-hot for as long (sched_migration_cost_ns).
  */
-#define FAR_NS 200000ULL
+#define FAR_NS 500000ULL
 
 /* How many references to look at before it is better to take any task. */
 #define WAKEQ_TRIES 4
