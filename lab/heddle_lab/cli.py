@@ -19,10 +19,12 @@ from rich.markup import escape
 from rich.table import Table
 
 from heddle_lab import (
+    agreement,
     backends,
     bisection,
     compare,
     comparison,
+    contrasts,
     criterion,
     detect,
     differences,
@@ -607,6 +609,94 @@ def validate(jobs: int | None, out: Path) -> int:
     _listing(("kind", "check", "verdict", "why not"), rows)
     click.echo(out)
     return 1 if any(one.word is validation.Word.DISAGREE for one in findings) else 0
+
+
+@cli.command(name="fidelity")
+@click.option(
+    "--machine",
+    "machine_file",
+    metavar="FILE.toml",
+    help="This machine's file; default: measured as by `heddle calibrate`, once per DIR.",
+)
+@click.option("--repetitions", type=click.IntRange(2), metavar="N", help="Of each side on this machine.")
+@click.option("--pairs", type=click.IntRange(2), metavar="N", help="Seeds of each side on the clock.")
+@click.option(
+    "--contrasts",
+    "file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    default=contrasts.FILE,
+    metavar="F.toml",
+    help="Default: lab/fidelity.toml.",
+)
+@click.option("--jobs", type=click.IntRange(1), metavar="N", help="Guests at a time; default: one per core.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("out/fidelity"),
+    show_default=True,
+    metavar="DIR",
+)
+@click.option(
+    "--from",
+    "measured",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="RUN.json",
+    help=f"What an earlier run measured, its {contrasts.NAME}: measure nothing.",
+)
+@click.option("--page", type=click.Path(path_type=Path, dir_okay=False), metavar="PAGE.md", help="Also write the page.")
+def compare_with_host(
+    file: Path, measured: Path | None, out: Path, page: Path | None, machine_file: str | None, **how: Any
+) -> int:
+    """Run programs in two ways each, on this machine and on the clock's model of it, and compare the effects.
+
+    The machine should do nothing else meanwhile. A run into the same folder goes on where it stopped. Exit status 1:
+    the signs or the slope disagree, a miss is not explained, or something was not measured.
+    """
+    wanted = contrasts.load(file)
+    asked = {key: how[key] for key in ("repetitions", "pairs") if how[key]}
+    wanted = wanted.model_copy(update=asked)
+    failed = False
+    if measured:
+        found = contrasts.read(measured)
+    else:
+        found, failed = _contrasted(wanted, out, machine_file, how["jobs"])
+    agreed = agreement.judge(wanted, found)
+    _listing(agreement.HEADINGS, [tuple(cell.replace("*", "") for cell in row) for row in agreed.rows()])
+    click.echo(f"{agreed.summary()}.")
+    for line in agreed.faults():
+        click.echo(f"heddle: {line}", err=True)
+    if page:
+        files.write_text(page, agreement.page(agreed, found))
+        click.echo(page)
+    return 1 if failed or agreed.faults() else 0
+
+
+def _contrasted(
+    wanted: contrasts.Contrasts, out: Path, machine_file: str | None, jobs: int | None
+) -> tuple[contrasts.Run, bool]:
+    """Measure contrasts on this machine, then on the clock; tell whether a cell failed."""
+    files.make_folder(out)
+    box_file = machine_file or str(contrasts.this_machine(out))
+    box = machine.load(box_file)
+    here = Host(out, [box_file], [])
+    planned = (
+        contrasts.moved(contrasts.cells(wanted, box, "host"), here.here),
+        contrasts.cells(wanted, box, "clock"),
+    )
+    outcomes = []
+    by: tuple[backends.Backend, backends.Backend] = (here, Clock())
+    for backend, plan, at_a_time in zip(by, planned, (None, jobs), strict=True):
+        cells = contrasts.in_order(plan)
+        how = {"jobs": at_a_time, "dask_address": None, "fresh": False, "cold": False}
+        with Reporter(len(cells)) as reporter:
+            outcomes.append(backend.run(cells, how, reporter))
+        for line in _failure_lines(outcomes[-1].failures):
+            click.echo(f"heddle: {line}", err=True)
+        if outcomes[-1].interrupted:
+            raise click.Abort
+    found = contrasts.run_of(box_file, planned, (outcomes[0].results, outcomes[1].results))
+    click.echo(contrasts.write(out, found))
+    return found, any(outcome.failures for outcome in outcomes)
 
 
 @cli.command(name="compare")

@@ -1,6 +1,7 @@
 """The back end `host`: the same job, on this machine."""
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,8 @@ from heddle_lab import backends, cpio, paths, resultfile
 from heddle_lab.backends import host
 from heddle_lab.cli import cli
 from heddle_lab.errors import HeddleError
-from heddle_lab.job import Job, KillStep, Read, Sleep, Step, Write
+from heddle_lab.job import CgroupSet, Job, KillStep, Read, Sleep, Step, Write
+from heddle_lab.native import cgroups
 from heddle_lab.native import run as native
 from heddle_lab.results import Results
 
@@ -158,12 +160,66 @@ def test_what_takes_a_guest_is_refused(option: str, load: str, tmp_path: Path) -
     assert str(measure(load, tmp_path, *option.split()).exception).startswith(REFUSED[option])
 
 
-def test_no_setting_of_this_machine_is_changed(tmp_path: Path) -> None:
+def test_no_setting_of_this_machine_is_changed() -> None:
     step = Step(name="set", action=Write(path="/proc/sys/kernel/sched_rt_runtime_us", value="1"))
     assert host._unfit(step) == "writes /proc/sys/kernel/sched_rt_runtime_us, a setting of this machine"  # noqa: SLF001
-    load = tmp_path / "grouped.toml"
-    load.write_text(SPIN.replace("{more}", 'cgroup = "group"'))
-    assert "step 'spin' runs in a cgroup: use --backend clock" in str(measure(str(load), tmp_path / "run").exception)
+    io = Step(name="set", action=CgroupSet(cgroup="group", file="io.max", value="max"))
+    assert host._unfit(io) == "sets io.max, which is not one of cpu.max, cpu.weight"  # noqa: SLF001
+
+
+READ = " ".join(f"--include=cpu.{name}" for name in ("cfs_quota_us", "shares", "max", "weight"))
+
+GROUPED = (
+    Step(name="cap", action=CgroupSet(cgroup="outer/inner", file="cpu.max", value="20000 100000")),
+    Step(name="weigh", action=CgroupSet(cgroup="outer", file="cpu.weight", value="50")),
+    Step(
+        name="in",
+        argv=["sh", "-c", f"cat /proc/self/cgroup; exec grep -rsH . /sys/fs/cgroup {READ}"],
+        cgroup="outer/inner",
+        expect_exit=None,
+    ),
+)
+
+
+def test_programs_run_in_groups_that_end_with_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    if why := cgroups.refusal():
+        assert host._unfit(GROUPED[2]) == f"takes a cgroup, and {why}"  # noqa: SLF001
+        return
+    said = carried_out(*GROUPED).check().step("in").stdout
+    assert re.search(rf"^\d+:(cpu)?:/heddle-{os.getpid()}/outer/inner$", said, re.MULTILINE)
+    quota, weight = {1: ("cfs_quota_us:20000", "shares:512"), 2: ("max:20000 100000", "weight:50")}[
+        cgroups.hierarchy().version
+    ]
+    assert f"outer/inner/cpu.{quota}\n" in said
+    assert f"outer/cpu.{weight}\n" in said
+    assert not (cgroups.hierarchy().root / f"heddle-{os.getpid()}").exists()
+
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert host._unfit(GROUPED[2]) == "takes a cgroup, and only root may make groups"  # noqa: SLF001
+
+
+MOUNTS = {
+    "version 1": ("cgroup {root} cgroup rw,cpu 0 0", "cpu", 1),
+    "version 2": ("cgroup2 {root} cgroup2 rw 0 0", "cpu memory", 2),
+    "neither": ("cgroup2 {root} cgroup2 rw 0 0", "memory", None),
+}
+
+
+@pytest.mark.parametrize("case", MOUNTS)
+def test_the_cpu_controller_is_found(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    line, controllers, version = MOUNTS[case]
+    (tmp_path / "mounts").write_text(f"{line.format(root=tmp_path)}\n")
+    (tmp_path / "cgroup.subtree_control").write_text(controllers)
+    monkeypatch.setattr(cgroups, "_MOUNTS", tmp_path / "mounts")
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    cgroups.hierarchy.cache_clear()
+    try:
+        if version is None:
+            assert cgroups.refusal() == "no mounted cgroup hierarchy hands on the CPU controller"
+        else:
+            assert cgroups.hierarchy() == (tmp_path, version)
+    finally:
+        cgroups.hierarchy.cache_clear()
 
 
 def test_a_scheduler_needs_sched_ext(load: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ from heddle_lab.hardware import machinefile
 from heddle_lab.job import CgroupSet, KillScheduler, SchedulerStart, SchedulerStop, Step, Write
 from heddle_lab.kernels import Kernel
 from heddle_lab.machine import Machine
-from heddle_lab.native import run
+from heddle_lab.native import cgroups, run
 from heddle_lab.native.scheduler import SCHED_EXT
 from heddle_lab.progress import Reporter
 from heddle_lab.results import Results
@@ -106,15 +106,21 @@ class Host:
         """
         if wanted.trace or wanted.robust:
             raise HeddleError("--trace and --robust take a guest: leave them out, or use --backend clock")
-        here = os.uname().release
-        version = Path("/proc/version")
-        kernel = RunningKernel(name=here, release=here, option=here, image=version, config=version)
         of_guests = wanted.model_copy(update={"machines": wanted.machines[:1], "kernels": wanted.kernels[:1]})
-        swapped = {"machine": self._machine, "kernel": kernel, "backend": NAME}
-        cells = [HostCell(**(dict(cell) | swapped)) for cell in of_guests.cells(origins)]
-        for cell in cells:
-            _refuse(cell)
-        return list(_interleaved(cells))
+        return list(_interleaved([self.here(cell) for cell in of_guests.cells(origins)]))
+
+    def here(self, cell: Cell) -> HostCell:
+        """Return a guest's cell as this machine runs it, on the kernel that runs.
+
+        Raises:
+            HeddleError: the cell needs a guest.
+        """
+        release = os.uname().release
+        version = Path("/proc/version")
+        kernel = RunningKernel(name=release, release=release, option=release, image=version, config=version)
+        found = HostCell(**(dict(cell) | {"machine": self._machine, "kernel": kernel, "backend": NAME}))
+        _refuse(found)
+        return found
 
     def run(self, cells: list[Cell], how: Mapping[str, Any], reporter: Reporter) -> Outcome:
         """Measure the cells that the run's folder lacks, one at a time; with `fresh` all of them; see `Backend`."""
@@ -196,10 +202,10 @@ def _unfit(step: Step) -> str:
             return f"writes {path}, a setting of this machine"
         case SchedulerStart() | SchedulerStop() | KillScheduler():
             return "starts or stops a scheduler by itself"
-        case CgroupSet():
-            return "changes a cgroup"
-    if step.cgroup:
-        return "runs in a cgroup"
+        case CgroupSet(file=file) if file not in cgroups.FILES:
+            return f"sets {file}, which is not one of {', '.join(cgroups.FILES)}"
+    if (step.cgroup or isinstance(step.action, CgroupSet)) and (why := cgroups.refusal()):
+        return f"takes a cgroup, and {why}"
     if step.trace:
         return "is traced"
     return ""

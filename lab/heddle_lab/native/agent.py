@@ -18,8 +18,9 @@ from typing import Any
 
 from heddle_lab.errors import HeddleError
 from heddle_lab.hardware import sysfs
-from heddle_lab.job import Job, KillStep, Read, Sleep, Step, WaitStep
+from heddle_lab.job import CgroupSet, Job, KillStep, Read, Sleep, Step, WaitStep
 from heddle_lab.native import counters, tree
+from heddle_lab.native.cgroups import Groups
 from heddle_lab.native.conditions import EVENT, Watch
 from heddle_lab.native.process import Process
 from heddle_lab.native.scheduler import Attached, NotAttachedError
@@ -40,6 +41,8 @@ class Task(Model):
     job: Job
     tree: Path
     """the userland; files below `FILES` are added to it"""
+    group: str
+    """the control group below which those of the job are; who starts the agent removes it"""
 
 
 class _StepError(HeddleError):
@@ -53,8 +56,9 @@ class _StepError(HeddleError):
 class _Run:
     """One job."""
 
-    def __init__(self, job: Job, root: Path, folder: Path) -> None:
-        self._job = job
+    def __init__(self, task: Task, root: Path, folder: Path) -> None:
+        self._job = job = task.job
+        self._groups = Groups(task.group)
         self._root = root
         self._outputs = folder
         self._out = (folder / RESULTS).open("a", encoding="utf-8")
@@ -114,7 +118,8 @@ class _Run:
             raise _StepError(step.name, f"the job's time is over: {self._job.timeout_ns} ns")
 
     def _start(self, step: Step, argv: list[str]) -> Process:
-        return Process(step, argv, self._job.seed, self._root, self._outputs)
+        group = self._groups.path(step.cgroup) if step.cgroup else None
+        return Process(step, argv, self._job.seed, self._root, self._outputs, group)
 
     def _until(self, step: Step) -> int:
         return min(time.monotonic_ns() + step.timeout_ns, self._deadline_ns)
@@ -154,6 +159,8 @@ class _Run:
                 process.signal(number)
                 process.wait(self._until(step))
                 self.emit("step", **process.close())
+            case CgroupSet(cgroup=cgroup, file=file, value=value):
+                self._groups.set(cgroup, file, value)
             case WaitStep(step=name):
                 process = self._background.pop(name)
                 process.wait(self._until(step))
@@ -205,7 +212,7 @@ def main() -> None:
     shutil.copytree(folder / FILES, root, dirs_exist_ok=True)
     _raise_loopback()
     _outrank()
-    _Run(task.job, root, folder).carry_out()
+    _Run(task, root, folder).carry_out()
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from heddle_lab.hardware.seen import cpu_list
 from heddle_lab.job import Step
+from heddle_lab.native.cgroups import PROCESSES
 
 ENVIRONMENT = {
     "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
@@ -29,7 +30,9 @@ _POLICIES = {"other": os.SCHED_OTHER, "batch": os.SCHED_BATCH, "idle": os.SCHED_
 class Process:
     """A program that was started."""
 
-    def __init__(self, step: Step, argv: list[str], seed: int, root: Path, outputs: Path) -> None:
+    def __init__(
+        self, step: Step, argv: list[str], seed: int, root: Path, outputs: Path, group: Path | None = None
+    ) -> None:
         """Start a program.
 
         Args:
@@ -38,6 +41,7 @@ class Process:
             seed: of the job.
             root: of the userland.
             outputs: folder for its output.
+            group: folder of its control group; none: that of this process.
 
         Raises:
             OSError: it cannot be started.
@@ -55,7 +59,7 @@ class Process:
                 stderr=err,
                 env={**ENVIRONMENT, "HEDDLE_SEED": str(seed), **step.env},
                 start_new_session=True,
-                preexec_fn=_entry(step, root),
+                preexec_fn=_entry(step, root, group),
             )
         self.started_ns = time.monotonic_ns()
         self._fd = os.pidfd_open(self._child.pid)
@@ -99,12 +103,14 @@ class Process:
         }
 
 
-def _entry(step: Step, root: Path) -> Callable[[], None]:
+def _entry(step: Step, root: Path, group: Path | None) -> Callable[[], None]:
     """Return what the child does before it becomes the program."""
     cpus = cpu_list(step.cpus) if step.cpus else None
     policy = _POLICIES[step.policy]
 
     def enter() -> None:
+        if group:
+            (group / PROCESSES).write_text("0")
         os.chroot(root)
         os.chdir("/")
         if cpus:

@@ -11,7 +11,7 @@ from pathlib import Path
 from heddle_lab import paths
 from heddle_lab.errors import HeddleError
 from heddle_lab.job import Job
-from heddle_lab.native import agent, tree
+from heddle_lab.native import agent, cgroups, tree
 from heddle_lab.results import Results
 
 _NAMESPACES = ("--mount", "--mount-proc", "--pid", "--fork", "--kill-child", "--net", "--ipc", "--uts")
@@ -36,10 +36,14 @@ def run(job: Job, layers: tuple[str, ...], files: dict[str, tuple[int, bytes]]) 
     userland = tree.unpacked(layers)
     with tempfile.TemporaryDirectory(prefix="heddle-") as name:
         folder = Path(name)
-        task = agent.Task(job=job, tree=userland)
+        group = f"heddle-{os.getpid()}"
+        task = agent.Task(job=job, tree=userland, group=group)
         (folder / agent.TASK).write_text(task.model_dump_json())
         _write_files(folder / agent.FILES, files)
-        failure = _execute(folder, job.timeout_ns / 1e9 + _GRACE_S)
+        try:
+            failure = _execute(folder, job.timeout_ns / 1e9 + _GRACE_S)
+        finally:
+            cgroups.Groups(group).remove()
         lines = (folder / agent.RESULTS).read_text().splitlines() if (folder / agent.RESULTS).is_file() else []
     records = [json.loads(line) for line in lines]
     done = any(record["event"] == "done" for record in records)
