@@ -447,6 +447,7 @@ fn lay_out(open: &mut OpenBpfSkel<'_>, topology: &Topology, options: &Options) -
             llc_first: place.llc.start as u16,
             node_cpus: place.node_cpus as u16,
             node_first: place.node.start as u16,
+            group_stripe: place.group_stripe() as u16,
             wakeq: place.wakeq as u16,
             llc_wakeq_first: place.llc_wakeqs.start as u16,
             llc_wakeq_end: place.llc_wakeqs.end as u16,

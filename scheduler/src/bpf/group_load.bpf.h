@@ -43,8 +43,7 @@ static __always_inline bool is_counted(const struct task_struct *p)
 /* A task of @cpu adds @weight to the load of @g. */
 static __always_inline void group_add_load(struct group *g, u32 cpu, u64 weight)
 {
-	const volatile struct cpu_place *at = place_of(cpu);
-	u32 stripe = (at->word + at->bit / STRIPE_CPUS) % GROUP_STRIPES;
+	u32 stripe = place_of(cpu)->group_stripe % GROUP_STRIPES;
 
 	__sync_fetch_and_add(&g->stripes[stripe].load, weight);
 }
