@@ -101,7 +101,8 @@ def mean(rows: list[Row]) -> Mean | None:
     whole, low, high = _ends(logs, rows)
     names = list(dict.fromkeys(row.workload for row in rows))
     without = {name: _effect(logs, rows, name) for name in names} if len(names) > 1 else {}
-    extreme = max(without, key=lambda name: abs(math.log1p(without[name]) - whole), default="")
+    # Without one of two the mean moves as far as without the other: rounding must not choose.
+    extreme = max(without, key=lambda name: round(abs(math.log1p(without[name]) - whole), 9), default="")
     low, high = math.expm1(low), math.expm1(high)
     return Mean(math.expm1(whole), low, high, len(names), len(rows), extreme, without.get(extreme, math.nan))
 
