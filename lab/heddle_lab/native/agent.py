@@ -42,7 +42,7 @@ class Task(Model):
     tree: Path
     """the userland; files below `FILES` are added to it"""
     group: str
-    """the control group below which those of the job are; who starts the agent removes it"""
+    """the control group below which those of the job are; the program that starts the agent removes it"""
 
 
 class _StepError(HeddleError):
