@@ -230,12 +230,13 @@ def this_machine(folder: Path) -> Path:
     return target
 
 
+BackEnd = Literal["host", "clock"]
 Sides = tuple[Cell, Cell]
 Planned = dict[str, list[Sides]]
 """contrast -> the cells of its two sides, for each seed"""
 
 
-def cells(wanted: Contrasts, box: Machine, backend: Literal["host", "clock"]) -> Planned:
+def cells(wanted: Contrasts, box: Machine, backend: BackEnd) -> Planned:
     """Return the cells of all contrasts.
 
     Args:

@@ -2,6 +2,7 @@
 
 import math
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from heddle_lab.cli import cli
 from heddle_lab.contrasts import Contrast, Contrasts, Measured, Pairs, Run, Side
 from heddle_lab.errors import HeddleError
 from heddle_lab.hardware import machinefile
+from heddle_lab.progress import Reporter
 
 SPIN = ["heddle-load", "spin", "--threads", "1", "--for-ms", "{{ length }}", "--warm-up-ms", "0"]
 
@@ -200,8 +202,8 @@ def test_the_shipped_contrasts_are_many_and_of_many_programs(cache: Path) -> Non
     programs = {one.load().steps[-1]["argv"][0] if one.argv else one.workload for one in shipped.contrasts}
     assert len(shipped.contrasts) >= 18
     assert len(programs) >= 6
-    for backend in ("host", "clock"):
-        planned = contrasts.cells(shipped, machine.load("smp-4"), backend)  # type: ignore[arg-type]
+    for backend in get_args(contrasts.BackEnd):
+        planned = contrasts.cells(shipped, machine.load("smp-4"), backend)
         for name, pairs in planned.items():
             first, second = pairs[0]
             assert first.point == second.point
@@ -221,8 +223,9 @@ def test_the_sides_follow_each_other_and_turn_round(cache: Path) -> None:
 def test_parameters_of_this_machine_are_its_own(cache: Path) -> None:
     assert cache
     one = contrast(param={"length": 1, "other": 5}, host={"other": 6})
-    for backend, value in (("host", 6), ("clock", 5)):
-        planned = contrasts.cells(wanted(one), machine.load("smp-4"), backend)  # type: ignore[arg-type]
+    both: dict[contrasts.BackEnd, int] = {"host": 6, "clock": 5}
+    for backend, value in both.items():
+        planned = contrasts.cells(wanted(one), machine.load("smp-4"), backend)
         assert planned["spin"][0][0].values == {"length": 10, "other": value}
 
 
@@ -249,15 +252,9 @@ def test_this_machine_runs_both_sides(tmp_path: Path) -> None:
     here = Host(tmp_path / "run", [str(file)], [])
     planned = contrasts.moved(contrasts.cells(wanted(contrast()), machine.load(str(file)), "host"), here.here)
     how = {"jobs": None, "dask_address": None, "fresh": False, "cold": False}
-
-    class Silent:
-        def announce(self, plan: object) -> None:
-            assert plan
-
-        def show(self, now: object) -> None:
-            assert now
-
-    outcome = here.run(contrasts.in_order(planned), how, Silent())  # type: ignore[arg-type]
+    ordered = contrasts.in_order(planned)
+    with Reporter(len(ordered)) as reporter:
+        outcome = here.run(ordered, how, reporter)
     assert not outcome.failures
     found = contrasts.pairs(planned["spin"], outcome.results)
     assert len(found.a) == len(found.b) == 2

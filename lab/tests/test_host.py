@@ -162,9 +162,9 @@ def test_what_takes_a_guest_is_refused(option: str, load: str, tmp_path: Path) -
 
 def test_no_setting_of_this_machine_is_changed() -> None:
     step = Step(name="set", action=Write(path="/proc/sys/kernel/sched_rt_runtime_us", value="1"))
-    assert host._unfit(step) == "writes /proc/sys/kernel/sched_rt_runtime_us, a setting of this machine"  # noqa: SLF001
+    assert host.unfit(step) == "writes /proc/sys/kernel/sched_rt_runtime_us, a setting of this machine"
     io = Step(name="set", action=CgroupSet(cgroup="group", file="io.max", value="max"))
-    assert host._unfit(io) == "sets io.max, which is not one of cpu.max, cpu.weight"  # noqa: SLF001
+    assert host.unfit(io) == "sets io.max, which is not one of cpu.max, cpu.weight"
 
 
 READ = " ".join(f"--include=cpu.{name}" for name in ("cfs_quota_us", "shares", "max", "weight"))
@@ -183,7 +183,7 @@ GROUPED = (
 
 def test_programs_run_in_groups_that_end_with_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
     if why := cgroups.refusal():
-        assert host._unfit(GROUPED[2]) == f"takes a cgroup, and {why}"  # noqa: SLF001
+        assert host.unfit(GROUPED[2]) == f"takes a cgroup, and {why}"
         return
     said = carried_out(*GROUPED).check().step("in").stdout
     assert re.search(rf"^\d+:(cpu)?:/heddle-{os.getpid()}/outer/inner$", said, re.MULTILINE)
@@ -195,7 +195,7 @@ def test_programs_run_in_groups_that_end_with_the_job(monkeypatch: pytest.Monkey
     assert not (cgroups.hierarchy().root / f"heddle-{os.getpid()}").exists()
 
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    assert host._unfit(GROUPED[2]) == "takes a cgroup, and only root may make groups"  # noqa: SLF001
+    assert host.unfit(GROUPED[2]) == "takes a cgroup, and only root may make groups"
 
 
 MOUNTS = {

@@ -191,11 +191,11 @@ def _refuse(cell: HostCell) -> None:
     if shutil.which("unshare") is None:
         raise HeddleError("the host back end needs `unshare` of util-linux")
     for step in cell.job().steps:
-        if why := _unfit(step):
+        if why := unfit(step):
             raise HeddleError(f"workload '{cell.workload.name}': step '{step.name}' {why}: use --backend clock")
 
 
-def _unfit(step: Step) -> str:
+def unfit(step: Step) -> str:
     """Return why a step is for guests only; empty if it is not."""
     match step.action:
         case Write(path=path):
