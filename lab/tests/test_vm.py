@@ -94,5 +94,5 @@ def test_workers_that_do_not_start(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         raise TimeoutError
 
     monkeypatch.setattr(runner, "LocalCluster", stuck)
-    with pytest.raises(HeddleError, match=r"the workers did not start within \d+ s: is this machine too busy\? run again"):
+    with pytest.raises(HeddleError, match=r"^the workers did not start within \d+ s: is this machine too busy\?"):
         Runner(Store(tmp_path)).run([make_cell(KERNELS[0], "eevdf", 1)])
