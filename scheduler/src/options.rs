@@ -61,10 +61,11 @@ pub struct Options {
     #[arg(long, value_enum, default_value_t = WakeQueueSteal::Node, help_heading = WAKE_QUEUE)]
     pub wakeq_steal: WakeQueueSteal,
 
-    /// Have the CPU that a wakee goes to queue it, if it idles, and not the waker
+    /// Have the CPU that a wakee goes to queue it, if it idles, and not the waker [default: on
+    /// where the kernel lets schedulers choose]
     #[arg(long, value_enum, value_name = "SWITCH", num_args = 0..=1, require_equals = true,
-          default_value_t = Switch::Off, default_missing_value = "on", help_heading = IDLE_SEARCH)]
-    pub queued_wakeup: Switch,
+          default_missing_value = "on", help_heading = IDLE_SEARCH)]
+    pub queued_wakeup: Option<Switch>,
 
     /// How idle CPUs are known to those who look for one
     #[arg(long, value_enum, default_value_t = Idle::Mask, help_heading = IDLE_SEARCH)]
@@ -75,14 +76,8 @@ pub struct Options {
           default_value_t = Switch::On, default_missing_value = "on", help_heading = IDLE_SEARCH)]
     pub sis_node: Switch,
 
-    /// A wakee that runs for no longer than this at a time, on average, takes an idle thread of
-    /// its waker's LLC or of its own rather than an idle core of another; 0: none does
-    #[arg(long, value_name = "US", default_value_t = 50,
-          value_parser = clap::value_parser!(u64).range(0..=1_000_000), help_heading = IDLE_SEARCH)]
-    pub wake_near_us: u64,
-
     /// A waker that is about to sleep and runs for no longer than this at a time, on average,
-    /// hands its CPU over to its wakee if no core near it idles; 0: none does
+    /// hands its CPU over to its wakee; 0: none does
     #[arg(long, value_name = "US", default_value_t = 100,
           value_parser = clap::value_parser!(u64).range(0..=1_000_000), help_heading = IDLE_SEARCH)]
     pub wake_sync_us: u64,
@@ -109,7 +104,7 @@ pub struct Options {
     pub slice_us: Option<u64>,
 
     /// How far, in CPU time of its own, a wakee must be behind the running task to preempt it
-    #[arg(long, value_name = "US", default_value_t = 1000,
+    #[arg(long, value_name = "US", default_value_t = 100,
           value_parser = clap::value_parser!(u64).range(..=1_000_000), help_heading = RUN_QUEUE)]
     pub wakeup_granularity_us: u64,
 

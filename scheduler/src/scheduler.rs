@@ -236,7 +236,6 @@ fn configure(open: &mut OpenBpfSkel<'_>, options: &Options) -> Result<()> {
     rodata.slice_ns = options.slice_us() * 1000;
     rodata.schedstat = options.schedstat;
     rodata.partial = options.partial;
-    rodata.wake_near_ns = options.wake_near_us * 1000;
     rodata.wake_sync_ns = options.wake_sync_us * 1000;
     rodata.wakeup_granularity_ns = options.wakeup_granularity_us * 1000;
     rodata.idle_policy = match options.idle {
@@ -255,10 +254,10 @@ fn configure(open: &mut OpenBpfSkel<'_>, options: &Options) -> Result<()> {
     rodata.wakeq_steal_node = options.wakeq_steal == WakeQueueSteal::Node;
 
     let mut flags = 0;
-    if options.queued_wakeup == Switch::On {
-        if *SCX_OPS_ALLOW_QUEUED_WAKEUP == 0 {
-            bail!("--queued-wakeup: schedulers cannot choose that on this kernel; leave it out");
-        }
+    if options.queued_wakeup == Some(Switch::On) && *SCX_OPS_ALLOW_QUEUED_WAKEUP == 0 {
+        bail!("--queued-wakeup: schedulers cannot choose that on this kernel; leave it out");
+    }
+    if options.queued_wakeup != Some(Switch::Off) {
         flags |= *SCX_OPS_ALLOW_QUEUED_WAKEUP;
     }
     if options.idle == Idle::Builtin {
@@ -448,6 +447,7 @@ fn lay_out(open: &mut OpenBpfSkel<'_>, topology: &Topology, options: &Options) -
             llc_first: place.llc.start as u16,
             node_cpus: place.node_cpus as u16,
             node_first: place.node.start as u16,
+            group_stripe: place.group_stripe() as u16,
             wakeq: place.wakeq as u16,
             llc_wakeq_first: place.llc_wakeqs.start as u16,
             llc_wakeq_end: place.llc_wakeqs.end as u16,

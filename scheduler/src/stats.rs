@@ -76,7 +76,7 @@ impl Counters {
 counters! {
     #[stat(desc = "Wakeups sent straight to an idle CPU")]
     idle_direct,
-    #[stat(desc = "Wakeups that a waker about to sleep hands its own CPU, as no core near it idles")]
+    #[stat(desc = "Wakeups to which a brief waker about to sleep hands its own CPU")]
     handed_over,
     #[stat(desc = "Tasks sent to an idle CPU as they were being queued: just gone idle, or of another node")]
     idle_late,

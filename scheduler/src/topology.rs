@@ -24,6 +24,10 @@ pub const MAX_WORDS: usize = 64;
 pub const CPUS_PER_WORD: usize = 64;
 pub const MAX_WAKEQS: usize = 128;
 pub const NR_CLASSES: usize = 4;
+const GROUP_STRIPES: usize = 8;
+
+/// Neighbours that write the same stripe of a group's load.
+const STRIPE_CPUS: usize = 8;
 
 /// The capacity of the fastest CPUs, 1 << CAPACITY_SHIFT.
 pub const FULL_CAPACITY: u16 = 1 << 10;
@@ -71,6 +75,14 @@ pub struct Place {
     pub llc_wakeqs: Range<usize>,
     /// The shared wake queues of its NUMA node.
     pub node_wakeqs: Range<usize>,
+}
+
+impl Place {
+    /// The stripe of each group's load that it writes: CPUs of two LLCs share none unless the
+    /// machine has more than `GROUP_STRIPES`.
+    pub fn group_stripe(&self) -> usize {
+        (self.word + self.bit / STRIPE_CPUS) % GROUP_STRIPES
+    }
 }
 
 impl Place {

@@ -8,6 +8,10 @@ from heddle_lab.job import SchedulerCommand, SchedulerStart, SchedulerStop, Slee
 from heddle_lab.results import Results
 
 PROGRAM = "/usr/local/bin/scx_heddle"
+APART = ["--wake-sync-us", "0"]
+"""no waker hands its CPU over"""
+PATIENT = ["--wakeup-granularity-us", "1000"]
+"""few wakees preempt"""
 MS = 1_000_000
 
 WAKES = int(os.environ.get("HEDDLE_WAKES", "100000"))

@@ -65,25 +65,34 @@ SMALL = [
         cpus="1",
     ),
     replace(DEEP, cpus="1"),
-    Alternating("alternating", [Hogs("a", 2), Hogs("b", 3)], HALF),
     Contest(
         "one-beside-seven-lighter",
         [Hogs("a", 1), Hogs("b", 7)],
         {"a": 100 / 331, "b": 231 / 331},
         {"a": 100, "b": 231},
         cpus="1",
+        window_ms=2 * WINDOW_MS,  # the turns of the single task come in threes, 12 ms at a time
     ),
 ]
+
+
+ALTERNATING = Alternating("alternating", [Hogs("a", 2), Hogs("b", 3)], HALF)
+
+
+def out_of_step(contest: Contest, times: int) -> tuple[list[Contest], list[Step]]:
+    """Return a contest several times, each in another phase of the ticks, and the steps of all."""
+    contests = [replace(contest, name=f"{contest.name} {number}") for number in range(times)]
+    steps = []
+    for number, one in enumerate(contests):
+        steps += [Step(name=f"before {one.name}", action=Sleep(ns=number * MS * 7 // 10)), *one.steps()]
+    return contests, steps
 
 
 def test_a_light_group_never_keeps_a_cpu_while_a_heavy_one_waits(
     boot: Boot, tmp_path: Path, record_property: Record
 ) -> None:
     """Time and again, out of step with the ticks: an offer that gets lost is renewed (pull.bpf.h)."""
-    contests = [replace(LIGHT, name=f"{LIGHT.name} {number}") for number in range(10)]
-    steps = []
-    for number, contest in enumerate(contests):
-        steps += [Step(name=f"before {contest.name}", action=Sleep(ns=number * MS * 7 // 10)), *contest.steps()]
+    contests, steps = out_of_step(LIGHT, 10)
     results = boot(steps, machine=slow(tmp_path, "cores = 4"), sched=HEDDLE).check()
     assert median(contest.errors(results, 0, contest.windows)["a"] for contest in contests) < SHARE_ERROR
     judge(results, contests, record_property, LIGHT_ERROR, LIGHT_ERROR * LIGHT.windows)
@@ -96,16 +105,23 @@ def test_groups_get_their_shares(boot: Boot, tmp_path: Path, record_property: Re
     judge(results.check(), SMALL, record_property)
 
 
+@pytest.mark.every_kernel
+def test_groups_whose_weights_change_places(boot: Boot, tmp_path: Path, record_property: Record) -> None:
+    """A change comes in the middle of slices: how far a contest is off depends on its phase, so the median counts."""
+    contests, steps = out_of_step(ALTERNATING, 7)
+    results = boot(steps, machine=slow(tmp_path, "cores = 4"), sched=HEDDLE).check()
+    errors = [abs(contest.errors(results, 0, contest.windows)["a"]) for contest in contests]
+    record_property(f"errors of shares by weights that change places on {boot.kernel}", errors)
+    assert median(errors) < SHARE_ERROR
+
+
 UNEVEN_ERROR = 0.15
 """of a share, in the median of five contests; to become 0.05. EEVDF is 4 to 23 % off"""
 
 
 def test_a_group_that_two_cpus_cannot_divide_evenly(boot: Boot, tmp_path: Path, record_property: Record) -> None:
     """Three tasks beside two heavier ones: a contest's share depends on how often one of the three moves."""
-    contests = [replace(DEEP, name=f"{DEEP.name} {number}") for number in range(5)]
-    steps = []
-    for number, contest in enumerate(contests):
-        steps += [Step(name=f"before {contest.name}", action=Sleep(ns=number * MS * 7 // 10)), *contest.steps()]
+    contests, steps = out_of_step(DEEP, 5)
     results = boot(steps, machine=slow(tmp_path, "cores = 4"), sched=HEDDLE).check()
     errors = [contest.errors(results, 0, contest.windows)["a"] for contest in contests]
     record_property(f"errors of a share that cannot be divided evenly on {boot.kernel}", errors)

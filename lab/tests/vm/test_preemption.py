@@ -7,7 +7,7 @@ import pytest
 
 from heddle_lab.job import KillStep, Step
 from tests.conftest import Boot, Record
-from tests.vm.counting import counted, counters
+from tests.vm.counting import PATIENT, counted, counters
 from tests.vm.machines import slow
 from tests.vm.shares import HEDDLE
 from tests.vm.test_core import spin
@@ -25,12 +25,12 @@ WAKEUPS = 800
 def test_a_brief_run_is_not_cut_short(
     boot: Boot, tmp_path: Path, record_property: Record, run_us: int, cut_short: bool
 ) -> None:
-    """A sleeper that hardly runs finds a CPU shared by tasks of 0.5 ms, and one shared by tasks of 3 ms."""
+    """A sleeper that hardly runs finds a CPU shared by tasks of half a granularity, and by tasks of three."""
     # By groups the sleeper, alone in its own, would weigh more, and then it may.
     load = tasks("1", "100", load=0.9, run_us=run_us, period_us=10 * run_us, cpus="1", spread=1)
     sleeper = Step(name="sleeper", argv=[*WAKE, "--count", str(WAKEUPS), "--gap-us", "2000"])
     steps = [load, sleeper, Step(name="enough", action=KillStep(step="tasks"))]
-    steps = counted("runs", ["--cgroup", "off"], steps, interval_s=1)
+    steps = counted("runs", ["--cgroup", "off", *PATIENT], steps, interval_s=1)
     results = boot(steps, machine=slow(tmp_path, "cores = 4"), sched=HEDDLE).check()
     got = counters(results, "runs")
     record_property(f"preemptions of runs of {run_us} us on {boot.kernel}", got["preempt"])

@@ -31,8 +31,6 @@ const volatile bool cgroup_flat;
 const volatile bool cgroup_poll_idle;
 
 #define ROOT_GROUP 1
-#define GROUP_STRIPES 8
-#define STRIPE_CPUS 8 /* neighbours, and so mostly of one LLC */
 #define GROUP_LEVELS 64 /* the root's is 0; deeper groups share the last */
 
 /* Time from one walk to the next. */

@@ -141,7 +141,9 @@ static __always_inline void enqueue_back(struct task_struct *p, u64 enq_flags)
 static __always_inline bool enqueue_idle(struct task_struct *p, u32 cpu, u64 vt,
 					 u64 enq_flags, bool refused)
 {
-	u64 words = words_for_waiter(cpu, wait_reach());
+	bool wakeup = enq_flags & SCX_ENQ_WAKEUP;
+	/* A wakee waits near its caches for a while (FAR_NS). */
+	u64 words = words_for_waiter(cpu, wakeup ? REACH_LLC : wait_reach());
 	s32 idle_cpu;
 
 	if (!words || is_tied(p))
@@ -220,16 +222,25 @@ static __always_inline bool asym_move(struct task_struct *p, u32 cpu, u64 vt,
 }
 
 /*
- * Was @c's CPU claimed for @p, and still idles (placement)? It wakes up for @p, which is
- * not offered to others: they would leave it nothing.
+ * Does @cpu, of @c, idle but for @p? Not if @p was put aside there a moment ago, or is to
+ * wait for another class.
  */
-static __always_inline bool take_expected(const struct task_struct *p,
-					  struct cpu_ctx *c)
+static __always_inline bool idles_for(const struct task_struct *p, u32 cpu,
+				      const struct cpu_ctx *c)
 {
-	if (c->expected != p->pid)
-		return false;
-	c->expected = 0;
-	return !c->running && !c->nr_queued && !c->local_pending;
+	return !c->running && !c->nr_queued && !c->local_pending &&
+	       !c->offline && p != bpf_get_current_task_btf() && !is_taken(cpu);
+}
+
+/* @p comes to the idle @cpu, of @c: it need not go through the queue. */
+static __always_inline void enqueue_on_idle(struct task_struct *p,
+					    const struct standing *who,
+					    struct cpu_ctx *c, u64 enq_flags)
+{
+	c->local_pending = true;
+	if (enq_flags & SCX_ENQ_WAKEUP)
+		bound_sleeper(p, who);
+	scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_ns, enq_flags);
 }
 
 /* ops.enqueue */
@@ -260,11 +271,18 @@ static __always_inline void enqueue_task(struct task_struct *p, u64 enq_flags)
 		count(local);
 		return;
 	}
+	stays = idles_for(p, cpu, c);
+	if (stays)
+		count(idle_direct);
+	/* Where another class may come, it is safe in the queue only, and stays there. */
+	if (stays && !may_be_kept(cpu)) {
+		enqueue_on_idle(p, &who, c, enq_flags);
+		return;
+	}
 	if (wakeup) {
 		now = rq_now(cpu);
 		if (enqueue_wakee(p, &who, cpu, c, now, &vt, enq_flags))
 			return;
-		stays = take_expected(p, c);
 	} else {
 		vt = waiter_vt(p, &who, cpu, c);
 		if (asym_move(p, cpu, vt, enq_flags, &refused))
@@ -273,7 +291,7 @@ static __always_inline void enqueue_task(struct task_struct *p, u64 enq_flags)
 		 * Put aside for the CPU's own work, it is back sooner than elsewhere: it
 		 * is not offered before the next tick (rescue).
 		 */
-		stays = take_expected(p, c) || c->own_work;
+		stays |= c->own_work;
 	}
 	if (!stays) {
 		runq_offer(p, cpu);
@@ -289,6 +307,9 @@ static __always_inline void enqueue_task(struct task_struct *p, u64 enq_flags)
 	}
 	runq_insert(p, &who, cpu, c, vt, enq_flags);
 	release_wait(cpu);
+	if (!wakeup && stays)
+		kick(cpu,
+		     SCX_KICK_IDLE); /* of what is queued nobody tells it */
 	if (!wakeup)
 		relief_note(c, p);
 	else if (!stays)

@@ -344,7 +344,8 @@ static __always_inline s32 global_place(struct task_struct *p, s32 prev_cpu,
 	u32 this_cpu = bpf_get_smp_processor_id();
 	struct grq *grq = the_grq();
 	struct grq_hold hold = {};
-	s32 cpu = idle_for_wakee(p, prev_cpu, this_cpu, wake_flags);
+	s32 cpu = idle_for_wakee(p, prev_cpu, this_cpu, wake_reach(wake_flags),
+				 wake_flags);
 	u32 left;
 
 	global_cpu(this_cpu)->waker_sleeps = wake_flags & SCX_WAKE_SYNC;

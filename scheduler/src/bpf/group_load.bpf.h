@@ -15,8 +15,8 @@
  * (policy/debts.h): else the others of its group would be charged as if it had had
  * nothing. The clock of an idle CPU stands, so all debts there are forgiven.
  *
- * Loads are striped by CPU. A weight may be added to one stripe and subtracted
- * from another, so only their sum means anything.
+ * Loads are striped: eight neighbours of an LLC share a cache line. A weight may be added
+ * to one stripe and subtracted from another, so only their sum means anything.
  */
 #pragma once
 
@@ -43,7 +43,7 @@ static __always_inline bool is_counted(const struct task_struct *p)
 /* A task of @cpu adds @weight to the load of @g. */
 static __always_inline void group_add_load(struct group *g, u32 cpu, u64 weight)
 {
-	u32 stripe = cpu / STRIPE_CPUS % GROUP_STRIPES;
+	u32 stripe = place_of(cpu)->group_stripe % GROUP_STRIPES;
 
 	__sync_fetch_and_add(&g->stripes[stripe].load, weight);
 }

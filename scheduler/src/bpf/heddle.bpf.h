@@ -24,7 +24,7 @@
 
 /* Options; the loader sets them before the program is loaded. */
 const volatile u64 slice_ns = 3000000;
-const volatile u64 wakeup_granularity_ns = 1000000;
+const volatile u64 wakeup_granularity_ns = 100000;
 const volatile bool fair_work; /* share work done, not time */
 const volatile bool partial; /* only tasks that ask for it are ours */
 
@@ -41,7 +41,7 @@ struct look {
 /*
  * A CPU and its queue. The queue itself is the DSQ whose id is the CPU's number. Written
  * under the CPU's rq lock only, and read by other CPUs without it, as hints; but @idle,
- * @expected, @release and @pull_asked by any CPU, @local_pending and @sync_wakee by a
+ * @release and @pull_asked by any CPU, @local_pending and @sync_wakee by a
  * waker for its own CPU too (placement), @parked by the rescue timer, @at_user by its task, and
  * @offline, @parked, @running, @local_pending and @owed by hotplug.
  */
@@ -81,6 +81,8 @@ struct cpu_ctx {
 	/* When this CPU looks again at what others offer (pull), scx_bpf_now(). */
 	u64 pull_after;
 	u64 pull_rest_ns; /* how long it rests after looks in vain, or 0 */
+	u64 far_after,
+		far_rest_ns; /* the same beyond its LLC, where tasks had just begun to wait */
 	u32 pull_turn; /* looks that ended before all queues were seen */
 
 	struct look
@@ -92,9 +94,6 @@ struct cpu_ctx {
 
 	u32 reweighed; /* the reweighing walk in which its queue was looked at (reweigh) */
 
-	/* The task that this CPU, which idled, was claimed for and takes from its queue. */
-	s32 expected;
-
 	/*
 	 * The walk under way: tasks of a queue that it has looked at, and the inverse weight of
 	 * the lightest (runq). In memory, the verifier need not follow them through the loop.
@@ -105,6 +104,7 @@ struct cpu_ctx {
 	u8 slices_alone; /* slices granted while nobody waited here */
 
 	bool offline;
+	bool found_early; /* a look met a task that had just begun to wait */
 	bool pull_asked; /* by any CPU: a task waits that may run here */
 	bool picked; /* the next to start comes from the queue */
 	bool running; /* a task of ours runs */

@@ -27,12 +27,6 @@ const volatile enum idle_policy idle_policy = IDLE_MASK;
 /* Look beyond the LLC at wakeup, in the rest of the node. */
 const volatile bool sis_node;
 
-/*
- * A wakee that runs for no longer than this at a time, on average, stays near:
- * see claim_near(). Option.
- */
-const volatile u64 wake_near_ns;
-
 /* Cores have several threads. Set by the loader. */
 const volatile bool has_smt;
 
@@ -76,6 +70,7 @@ static __always_inline void idle_enter(u32 cpu)
 
 	if (c->offline)
 		return;
+	c->local_pending = false;
 	__sync_lock_test_and_set(&c->idle, STATE_IDLE);
 	if (idle_has_mask())
 		word_set(word_in(idle_words, at->word), at->own);
@@ -231,44 +226,6 @@ static __always_inline bool is_best_place(const volatile struct cpu_place *at)
 	return at->llc_words == bit_of(at->word) &&
 	       !(idle_cores_of(at->word) &
 		 ~slower_than(at->word, at->class - 1));
-}
-
-/* Do most cores of @words idle, by the bits? */
-__noinline bool most_cores_idle_in(u64 words)
-{
-	u32 idle = 0, cores = 0;
-
-	while (words && can_loop) {
-		u32 word = __builtin_ctzll(words);
-
-		words &= words - 1;
-		idle += __builtin_popcountll(idle_cores_of(word));
-		cores += word_layout_of(word)->nr_cores;
-	}
-	return 2 * idle > cores;
-}
-
-/* The same of @words that are those of the CPU at @at, as a rule one. */
-static __always_inline bool most_cores_idle(const volatile struct cpu_place *at,
-					    u64 words)
-{
-	if (words != bit_of(at->word))
-		return most_cores_idle_in(words);
-	return 2 * __builtin_popcountll(idle_cores_of(at->word)) >
-	       word_layout_of(at->word)->nr_cores;
-}
-
-/* Does a core of @words idle, by the bits? */
-__noinline bool core_idles_in(u64 words)
-{
-	while (words && can_loop) {
-		u32 word = __builtin_ctzll(words);
-
-		words &= words - 1;
-		if (idle_cores_of(word))
-			return true;
-	}
-	return false;
 }
 
 /* The CPUs of @word that seem to idle, or to run SCHED_IDLE tasks only. */
@@ -455,38 +412,15 @@ static __always_inline s32 claim_idle(const struct task_struct *p, u32 near,
 }
 
 /*
- * The waker, about to sleep, is in another LLC of @near's node, and has what
- * its wakee is going to read: the two belong together (wake_affine()).
- */
-static __always_inline bool waker_calls(u32 this_cpu, u32 near, u64 wake_flags)
-{
-	const volatile struct cpu_place *to = place_of(this_cpu);
-	const volatile struct cpu_place *at = place_of(near);
-
-	return sis_node && (wake_flags & SCX_WAKE_SYNC) &&
-	       to->llc_first != at->llc_first &&
-	       to->node_first == at->node_first;
-}
-
-/*
- * A @p that runs briefly loses more by caches which it has to fill anew than by
- * sharing a core: of @words, an idle thread of its LLC comes before an idle core
- * of another, and @near, where it ran before, before all in its LLC. Where CPUs
- * differ, a better one is worth more than what L1 and L2 hold: @near comes first
- * there if none is better.
+ * Claim for a wakee @p a CPU of @words that is near its caches: @near, where it ran before,
+ * then its LLC, an idle core before an idle thread. Where CPUs differ, a better one is worth
+ * more than what L1 and L2 hold: @near comes first there if none is better.
  */
 static __always_inline s32 claim_near(const struct task_struct *p, u32 near,
-				      u64 words, u32 this_cpu, u64 wake_flags)
+				      u64 words, u32 this_cpu)
 {
 	const volatile struct cpu_place *at = place_of(near);
-	s32 cpu;
 
-	if (waker_calls(this_cpu, near, wake_flags)) {
-		cpu = claim_idle(p, this_cpu,
-				 words & words_within(this_cpu, REACH_LLC));
-		if (cpu >= 0)
-			return cpu;
-	}
 	words &= at->llc_words;
 	if (words && idle_has_mask() && is_best_place(at)) {
 		count_on(this_cpu, idle_examined);
@@ -555,26 +489,30 @@ static __always_inline s32 claim_builtin(struct task_struct *p, s32 prev_cpu,
 	return is_idle ? cpu : -EBUSY;
 }
 
-/* ops.select_cpu, on @this_cpu: an idle CPU for @p, claimed, or negative. */
-static __always_inline s32 idle_for_wakee(struct task_struct *p, s32 prev_cpu,
-					  u32 this_cpu, u64 wake_flags)
+/*
+ * ops.select_cpu, on @this_cpu: an idle CPU for @p within @reach of @near, claimed, or
+ * negative.
+ */
+static __always_inline s32 idle_for_wakee(struct task_struct *p, s32 near,
+					  u32 this_cpu, enum reach reach,
+					  u64 wake_flags)
 {
 	u64 words;
 	s32 cpu;
 
 	if (idle_is_builtin())
-		return claim_builtin(p, prev_cpu, wake_flags);
+		return claim_builtin(p, near, wake_flags);
 	count_on(this_cpu, idle_search);
-	words = words_to_search(prev_cpu, wake_reach(wake_flags));
+	words = words_to_search(near, reach);
 	if (!words)
 		return -ENOENT;
-	if ((wake_flags & SCX_WAKE_TTWU) && !task_is_hog(p, wake_near_ns)) {
-		cpu = claim_near(p, prev_cpu, words, this_cpu, wake_flags);
+	if (wake_flags & SCX_WAKE_TTWU) {
+		cpu = claim_near(p, near, words, this_cpu);
 		if (cpu >= 0)
 			return cpu;
-		words &= ~words_within(prev_cpu, REACH_LLC);
+		words &= ~words_within(near, REACH_LLC);
 	}
-	return claim_idle(p, prev_cpu, words);
+	return claim_idle(p, near, words);
 }
 
 /*

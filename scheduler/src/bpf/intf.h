@@ -27,6 +27,8 @@ enum heddle_limits {
 	CAPACITY_SHIFT = 10,
 	/* Slots for cgroups; further ones count to their ancestors (cgroup). */
 	MAX_GROUPS = 4096,
+	/* Cache lines of a group's load (group_load). */
+	GROUP_STRIPES = 8,
 };
 
 /* cpu.max and cpu.max.burst of a cgroup, as the loader reads them (cgroupfs.rs). */
@@ -68,6 +70,7 @@ struct cpu_place {
 	u16 llc_first; /* the first word of its LLC */
 	u16 node_cpus; /* CPUs of its NUMA node */
 	u16 node_first; /* the first word of its NUMA node */
+	u16 group_stripe; /* the stripe of each group's load that it writes */
 	u16 wakeq; /* its own shared wake queue */
 	u16 llc_wakeq_first, llc_wakeq_end; /* those of its LLC */
 	u16 node_wakeq_first, node_wakeq_end; /* those of its NUMA node */

@@ -2,8 +2,8 @@
 /*
  * Placement: on which CPU a task that wakes up goes to run.
  *
- * An idle CPU takes it at once, past the queues, or its waker's if that is about to
- * sleep and no core idles. Otherwise it joins the queue of the CPU where it ran
+ * A brief waker that is about to sleep hands its own CPU over. Else an idle CPU takes the
+ * wakee past the queues, and if none idles, it joins the queue of the CPU where it ran
  * before, or of such a waker.
  */
 #pragma once
@@ -21,7 +21,7 @@
 
 /*
  * A waker that runs for no longer than this at a time, on average, hands its CPU
- * over: see place_wakee(). Option.
+ * over if it says that it will sleep. Option.
  */
 const volatile u64 wake_sync_ns;
 
@@ -71,12 +71,11 @@ static __always_inline s32 shorter_queue(const struct task_struct *p,
 }
 
 /*
- * The waker, on @cpu, is about to sleep: nobody else waits there, so its wakee
- * runs sooner than behind whatever runs on @prev_cpu. Only within the LLC, for
- * the wakee's cache.
+ * Does nobody but its wakee @p wait for the CPU that the waker is about to leave, @cpu? Only
+ * within the LLC of @prev_cpu, for the wakee's caches.
  */
-static __always_inline bool waker_hands_over(const struct task_struct *p,
-					     s32 cpu, s32 prev_cpu)
+static __always_inline bool leaves_to(const struct task_struct *p, s32 cpu,
+				      s32 prev_cpu)
 {
 	const struct cpu_ctx *c = cpu_ctx(cpu);
 
@@ -86,50 +85,65 @@ static __always_inline bool waker_hands_over(const struct task_struct *p,
 }
 
 /*
- * Does the task that runs on this CPU, @cpu, do so briefly, as a rule? If it says
- * that it will sleep, that is soon then.
+ * Every CPU is busy, and the waker, on @cpu, is about to sleep: do no more tasks come before
+ * @p there than on @prev_cpu? Then the two are better off on one CPU, with one set of caches.
  */
-static __always_inline bool waker_is_brief(s32 cpu)
+static __always_inline bool joins_waker(const struct task_struct *p, s32 cpu,
+					s32 prev_cpu)
 {
-	return cpu_ctx(cpu)->running &&
-	       !task_is_hog(bpf_get_current_task_btf(), wake_sync_ns);
-}
+	u32 running_on_prev = 1;
 
-/* @p goes on to @cpu past the queues. */
-static __always_inline void place_directly(struct task_struct *p, s32 cpu,
-					   u64 wake_flags)
-{
-	bound_sleeper(p);
-	scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_ns, 0);
-	if (wake_flags & SCX_WAKE_TTWU)
-		schedstat_ttwu(cpu);
+	return cpu_ctx(cpu)->nr_queued <=
+		       cpu_ctx(prev_cpu)->nr_queued + running_on_prev &&
+	       place_of(cpu)->llc_first == place_of(prev_cpu)->llc_first &&
+	       bpf_cpumask_test_cpu(cpu, p->cpus_ptr);
 }
 
 /*
- * Is @p better off elsewhere than on @cpu, which its brief waker is about to leave?
- *
- * While a core idles near, @p gets going sooner there. Beyond that another CPU is at
- * best the thread of a busy core. To wake it, to idle here and to do the same on the
- * way back costs the machine more than the little that the two would run at the same
- * time. EEVDF looks for no idle CPU then either, for any wakee (SIS_UTIL).
- *
- * Where CPUs differ, wakees do not come back to their own but go to the best that
- * idles. Pairs that have less than two cores each, which is so unless most cores
- * idle, then chase each other over all of them, with cold caches. So a pair stays
- * together, on a place that is as good as any that idles.
+ * Does the task that runs on this CPU do so briefly, as a rule? If it says that it will
+ * sleep, that is soon then.
  */
-static __always_inline bool better_beside_waker(const struct task_struct *p,
+static __always_inline bool waker_is_brief(void)
+{
+	return !task_is_hog(bpf_get_current_task_btf(), wake_sync_ns);
+}
+
+/* Does @p get a faster core than that of @cpu, where its waker runs? */
+static __always_inline bool better_beyond_waker(const struct task_struct *p,
 						u32 cpu)
 {
-	const volatile struct cpu_place *at = place_of(cpu);
-	u64 reach = words_within(cpu, wake_reach(0));
+	return cpus_differ && idle_has_mask() &&
+	       !is_best_place(place_of(cpu)) && asym_better_idles(p, cpu);
+}
 
-	if (!idle_has_mask())
-		return true;
-	if (cpus_differ)
-		return most_cores_idle(at, reach) ||
-		       (!is_best_place(at) && asym_better_idles(p, cpu));
-	return idle_cores_of(at->word) || core_idles_in(reach);
+/*
+ * The waker, on @cpu, hands its CPU over: @p is the next to run there, past the queue. To
+ * wake another CPU, and that one's way out of idle, take longer than a brief waker goes on.
+ */
+static __always_inline void hand_over_to(struct task_struct *p, s32 cpu,
+					 u64 wake_flags)
+{
+	struct standing who = standing_of(p);
+
+	cpu_ctx(cpu)->local_pending = true;
+	bound_sleeper(p, &who);
+	scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_ns, 0);
+	if (wake_flags & SCX_WAKE_TTWU)
+		schedstat_ttwu(cpu);
+	count_on(cpu, handed_over);
+}
+
+/*
+ * The waker, about to sleep, is in another LLC of @prev_cpu's node, and has what its wakee
+ * is going to read: the two belong together (wake_affine() of EEVDF).
+ */
+static __always_inline bool waker_calls(s32 this_cpu, s32 prev_cpu)
+{
+	const volatile struct cpu_place *to = place_of(this_cpu);
+	const volatile struct cpu_place *at = place_of(prev_cpu);
+
+	return sis_node && to->llc_first != at->llc_first &&
+	       to->node_first == at->node_first;
 }
 
 /* ops.select_cpu: not called for tasks that may run on one CPU only. */
@@ -137,32 +151,31 @@ static __always_inline s32 place_wakee(struct task_struct *p, s32 prev_cpu,
 				       u64 wake_flags)
 {
 	s32 this_cpu = bpf_get_smp_processor_id(), cpu;
-	bool sync = wake_flags & SCX_WAKE_SYNC, hands_over;
+	enum reach reach = wake_reach(wake_flags);
+	bool sync = (wake_flags & SCX_WAKE_SYNC) && cpu_ctx(this_cpu)->running;
 
 	cpu_ctx(this_cpu)->sync_wakee = sync ? p->pid : 0;
 	if (is_stopped(p, true))
 		return prev_cpu;
-	hands_over = sync && waker_hands_over(p, this_cpu, prev_cpu);
-	if (hands_over && waker_is_brief(this_cpu) &&
-	    !better_beside_waker(p, this_cpu)) {
-		cpu_ctx(this_cpu)->local_pending = true;
-		place_directly(p, this_cpu, wake_flags);
-		count_on(this_cpu, handed_over);
+	if (sync && waker_is_brief() && leaves_to(p, this_cpu, prev_cpu) &&
+	    !better_beyond_waker(p, this_cpu)) {
+		hand_over_to(p, this_cpu, wake_flags);
 		return this_cpu;
 	}
+	if (sync && waker_calls(this_cpu, prev_cpu)) {
+		prev_cpu = this_cpu;
+		reach = REACH_LLC;
+	}
 	cpu = idle_for_wakee(p, spread_near(prev_cpu, wake_flags), this_cpu,
-			     wake_flags);
-	if (cpu >= 0 && !is_taken(cpu)) {
-		if (may_be_kept(cpu))
-			cpu_ctx(cpu)->expected = p->pid;
-		else
-			place_directly(p, cpu, wake_flags);
-		count_on(this_cpu, idle_direct);
+			     reach, wake_flags);
+	if (cpu >= 0) {
 		asym_count_placement(cpu);
-		return cpu;
+		return cpu; /* where ops.enqueue finds nothing else to run */
 	}
 	cpu = claim_sched_idle(p, prev_cpu, wake_flags);
 	if (cpu >= 0)
 		return cpu; /* which @p preempts once it is queued there */
-	return hands_over ? this_cpu : shorter_queue(p, prev_cpu);
+	if (sync && joins_waker(p, this_cpu, prev_cpu))
+		return this_cpu;
+	return shorter_queue(p, prev_cpu);
 }

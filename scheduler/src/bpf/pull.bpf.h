@@ -44,6 +44,7 @@ enum pull_found {
 	PULL_EMPTY,
 	PULL_TIED, /* only tasks that may run nowhere else */
 	PULL_LEFT, /* tasks that other CPUs may run */
+	PULL_EARLY, /* the first has waited for too short to leave its LLC */
 	PULL_TAKEN,
 };
 
@@ -81,12 +82,25 @@ __noinline u32 pull_past_head(u32 victim, u32 cpu)
 	return found;
 }
 
+/* Has @p, which waits on @victim, waited for too short to come to @cpu, this one? */
+static __always_inline bool stays_near(const struct task_struct *p, u32 victim,
+				       u32 cpu)
+{
+	return bpf_core_field_exists(p->sched_info.last_queued) &&
+	       place_of(cpu)->llc_first != place_of(victim)->llc_first &&
+	       ns_since(p->sched_info.last_queued, rq_clock(cpu)) < FAR_NS;
+}
+
 static __always_inline u32 pull_look(u32 victim, u32 cpu)
 {
 	struct task_struct *head = __COMPAT_scx_bpf_dsq_peek(victim);
 
 	if (!head)
 		return PULL_EMPTY;
+	if (stays_near(head, victim, cpu)) {
+		cpu_ctx(cpu)->found_early = true;
+		return PULL_EARLY;
+	}
 	/*
 	 * The kernel may leave the head behind although it may run here: its CPU has not
 	 * switched away from it yet.
@@ -105,6 +119,8 @@ __noinline u32 pull_from(u32 victim, u32 cpu)
 {
 	u32 found = pull_look(victim, cpu);
 
+	if (found == PULL_EARLY)
+		return found;
 	if (found == PULL_TIED) {
 		/* Others may come meanwhile: look again after the withdrawal. */
 		withdraw(victim);
@@ -135,7 +151,7 @@ __noinline u32 pull_from_word(u32 cpu, u32 word, u32 start)
 		found = pull_from(cpu_at_place(word, bit), cpu);
 		if (found == PULL_TAKEN)
 			return PULL_GOT_ONE;
-		if (found != PULL_EMPTY)
+		if (found != PULL_EMPTY && found != PULL_EARLY)
 			misses++;
 		if (misses == PULL_MISSES)
 			break;
@@ -178,6 +194,27 @@ static __always_inline bool pull_rests(const struct cpu_ctx *c)
 	       vt_before(scx_bpf_now(), c->pull_after);
 }
 
+/* Does @c rest from looking beyond its LLC, where tasks had just begun to wait? */
+static __always_inline bool pull_far_rests(const struct cpu_ctx *c)
+{
+	return c->far_rest_ns && !c->pull_asked &&
+	       vt_before(scx_bpf_now(), c->far_after);
+}
+
+/* Is there an offer that @cpu, of @c, would look at? */
+static __always_inline bool may_pull_from(u32 cpu, const struct cpu_ctx *c)
+{
+	return offering(words_within(cpu, REACH_LLC)) ||
+	       (any_offer() && !pull_far_rests(c));
+}
+
+/* How long to rest after another look in vain: twice as long as after the last. */
+static __always_inline u64 longer_rest(u64 rest_ns)
+{
+	rest_ns = rest_ns ? 2 * rest_ns : PULL_REST_NS;
+	return rest_ns < tick_ns ? rest_ns : tick_ns;
+}
+
 /* @c has looked at offers, of which @misses were of tasks that may not run there. */
 static __always_inline void pull_note(struct cpu_ctx *c, u32 misses)
 {
@@ -186,10 +223,15 @@ static __always_inline void pull_note(struct cpu_ctx *c, u32 misses)
 		c->pull_rest_ns = 0;
 		return;
 	}
-	c->pull_rest_ns = c->pull_rest_ns ? 2 * c->pull_rest_ns : PULL_REST_NS;
-	if (c->pull_rest_ns > tick_ns)
-		c->pull_rest_ns = tick_ns;
+	c->pull_rest_ns = longer_rest(c->pull_rest_ns);
 	c->pull_after = scx_bpf_now() + c->pull_rest_ns;
+}
+
+/* @c has looked beyond its LLC, and found tasks that had just begun to wait if @early. */
+static __always_inline void pull_note_far(struct cpu_ctx *c, bool early)
+{
+	c->far_rest_ns = early ? longer_rest(c->far_rest_ns) : 0;
+	c->far_after = scx_bpf_now() + c->far_rest_ns;
 }
 
 /* Take a task that those of @words offer, unless this CPU @rests. */
@@ -214,9 +256,10 @@ __noinline bool pull_nearest(u32 cpu)
 	const volatile struct cpu_place *at = place_of(cpu);
 	u64 llc = at->llc_words, node = at->node_words;
 	struct cpu_ctx *c = cpu_ctx(cpu);
-	bool rests = pull_rests(c);
+	bool rests = pull_rests(c), far_rests = rests || pull_far_rests(c);
 	u32 misses = 0;
 
+	c->found_early = false;
 	if (wakeq_pull_llc(cpu)) {
 		count(wakeq_pulled);
 		return true;
@@ -225,20 +268,22 @@ __noinline bool pull_nearest(u32 cpu)
 		count(pull_llc);
 		return true;
 	}
-	if (wakeq_steal(cpu)) {
+	if (!far_rests && wakeq_steal(cpu)) {
 		count(wakeq_stolen);
 		return true;
 	}
-	if (pull_step(cpu, node ^ llc, rests, &misses)) {
+	if (pull_step(cpu, node ^ llc, far_rests, &misses)) {
 		count(pull_node);
 		return true;
 	}
-	if (pull_step(cpu, all_words ^ node, rests, &misses)) {
+	if (pull_step(cpu, all_words ^ node, far_rests, &misses)) {
 		count(pull_far);
 		return true;
 	}
 	if (!rests)
 		pull_note(c, misses);
+	if (!far_rests)
+		pull_note_far(c, c->found_early);
 	return false;
 }
 

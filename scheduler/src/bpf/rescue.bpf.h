@@ -53,7 +53,7 @@ static __always_inline void recheck_offers(s32 cpu)
 {
 	const struct cpu_ctx *c = cpu_ctx(cpu);
 
-	if (c->nr_queued || (any_offer() && !pull_rests(c)))
+	if (c->nr_queued || (may_pull_from(cpu, c) && !pull_rests(c)))
 		kick(cpu, 0);
 }
 

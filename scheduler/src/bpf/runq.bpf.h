@@ -111,13 +111,29 @@ static __always_inline u64 credit_vt_of(const struct standing *who,
 }
 
 /*
+ * Virtual time by the clock of @cpu, which stands at @clock, of @p, which slept. From another
+ * CPU it brings its lag by the clock there. The frames stay as they are: those of a busy CPU
+ * say what its tasks are owed by others' tasks, and that of an idle CPU stands still.
+ */
+static __always_inline u64 sleeper_vt_on(const struct task_struct *p, u32 cpu,
+					 u64 clock)
+{
+	u64 key = p->scx.dsq_vtime;
+	u32 from = cpu_of_key(key);
+
+	if (from == cpu)
+		return vt_of_key(key);
+	return clock + (vt_of_key(key) - cpu_ctx(from)->clock);
+}
+
+/*
  * Where a @p that slept, of standing @who, enters the queue of @cpu, whose running
  * task, if any, is at @curr_vt. A sleeper with credit does not wait for a hog,
  * however much that one is owed.
  */
 static __always_inline u64 wakee_vt(const struct task_struct *p,
 				    const struct standing *who, u32 cpu,
-				    struct cpu_ctx *c, u64 curr_vt)
+				    const struct cpu_ctx *c, u64 curr_vt)
 {
 	u64 key = p->scx.dsq_vtime, clock = c->clock, others;
 	u64 slice_vt = vt_delta(slice_ns, who->inv);
@@ -130,7 +146,7 @@ static __always_inline u64 wakee_vt(const struct task_struct *p,
 	if (c->running && !c->nr_queued)
 		clock = vt_max(clock, curr_vt);
 	others = c->running && c->curr_hog ? vt_min(clock, curr_vt) : clock;
-	vt = lag_clamp(task_vt_on(p, cpu, c, clock), clock, credit_vt,
+	vt = lag_clamp(sleeper_vt_on(p, cpu, clock), clock, credit_vt,
 		       slice_vt);
 	return lag_among(vt, others, credit);
 }
@@ -156,18 +172,20 @@ static __always_inline u64 waiter_vt(const struct task_struct *p,
 }
 
 /*
- * Bound the lag of a @p that slept by the clock that it slept by. For a task
+ * Bound the lag of a @p that slept, of standing @who, by the clock that it slept by. For a task
  * that goes to an idle CPU, whose own clock is not to be touched from here.
  */
-static __always_inline void bound_sleeper(struct task_struct *p)
+static __always_inline void bound_sleeper(struct task_struct *p,
+					  const struct standing *who)
 {
 	u64 key = p->scx.dsq_vtime;
 	const struct cpu_ctx *from = cpu_ctx(cpu_of_key(key));
-	struct standing who = standing_of(p);
-	u64 slice_vt = vt_delta(slice_ns, who.inv);
+	u64 slice_vt = vt_delta(slice_ns, who->inv);
 	u64 vt = lag_clamp(vt_of_key(key), from->clock,
-			   credit_vt_of(&who, slice_vt), slice_vt);
+			   credit_vt_of(who, slice_vt), slice_vt);
 
+	if (vt == vt_of_key(key))
+		return;
 	scx_bpf_task_set_dsq_vtime(p, vt_key(vt, cpu_of_key(key)) |
 					      (key & KEY_UNCOUNTED));
 }

@@ -27,6 +27,13 @@ const volatile bool wakeq_enabled = true;
 /* Take wakees of other LLCs of the node too. */
 const volatile bool wakeq_steal_node = true;
 
+/*
+ * A wakee that has waited for less stays in its LLC: what its caches hold is worth more than
+ * so short a wait, and between LLCs each move of a cache line costs several times as much.
+ * EEVDF calls a task cache-hot for as long (sched_migration_cost_ns).
+ */
+#define FAR_NS 500000ULL
+
 /* How many references to look at before it is better to take any task. */
 #define WAKEQ_TRIES 4
 
@@ -173,5 +180,6 @@ static __always_inline bool wakeq_steal(u32 cpu)
 			oldest = since;
 		}
 	}
-	return from >= 0 && wakeq_pull(from, cpu);
+	return from >= 0 && ns_since(oldest, rq_now(cpu)) >= FAR_NS &&
+	       wakeq_pull(from, cpu);
 }
