@@ -37,7 +37,7 @@ pages: setup
 
 test: setup lint
 	$(IN) cargo test --workspace --locked
-	$(IN) python3 -m pytest -c lab/pyproject.toml -n logical --dist loadscope setup/tests lab/tests
+	$(IN) python3 -m pytest -c lab/pyproject.toml -n logical --dist loadscope --durations 20 setup/tests lab/tests
 
 # Ten million wakeups while CPUs come and go, a million on 64 CPUs with one queue; a thousand restarts, 10,000 groups,
 # 50,000 threads; ten virtual minutes of everything at once; real-time tasks, quotas and hotplug, a virtual minute of
@@ -45,8 +45,8 @@ test: setup lint
 # bisected, and a machine of 288 CPUs boots.
 stress: setup
 	$(PYTHON) -m setup kernel 6.12
-	HEDDLE_KERNELS="6.12 6.18 7.3" HEDDLE_WAKES=10000000 $(IN) python3 -m pytest -c lab/pyproject.toml -v -n logical -m stress lab/tests/vm
-	$(IN) python3 -m pytest -c lab/pyproject.toml -v lab/kernelbuild lab/large
+	HEDDLE_KERNELS="6.12 6.18 7.3" HEDDLE_WAKES=10000000 $(IN) python3 -m pytest -c lab/pyproject.toml -v --timeout 0 -n logical -m stress lab/tests/vm
+	$(IN) python3 -m pytest -c lab/pyproject.toml -v --timeout 0 lab/kernelbuild lab/large
 
 # The committed reports in a real browser, which is the host's; screenshots in out/look.
 look: setup
