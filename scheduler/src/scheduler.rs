@@ -33,7 +33,7 @@ use crate::options::{
 };
 use crate::ranks::Asym;
 use crate::stats::{self, Counters, Sample, Throttled};
-use crate::topology::{CPUS_PER_WORD, MAX_CPUS, MAX_WORDS, NR_CLASSES, Topology};
+use crate::topology::{CPUS_PER_WORD, GROUP_STRIPES, MAX_CPUS, MAX_WORDS, NR_CLASSES, Topology};
 use crate::verifier;
 
 /// How often the loop looks whether it should end.
@@ -433,6 +433,7 @@ fn lay_out(open: &mut OpenBpfSkel<'_>, topology: &Topology, options: &Options) -
     let places: &mut [types::cpu_place; MAX_CPUS] = &mut rodata.places;
     let cpu_at: &mut [u16; MAX_WORDS * CPUS_PER_WORD] = &mut rodata.cpu_at;
     let words: &mut [types::word_layout; MAX_WORDS] = &mut rodata.word_layouts;
+    let _: fn(types::group) -> [types::group_stripe; GROUP_STRIPES] = |group| group.stripes;
     for place in &layout.places {
         places[place.cpu] = types::cpu_place {
             own: 1 << place.bit,
@@ -447,7 +448,7 @@ fn lay_out(open: &mut OpenBpfSkel<'_>, topology: &Topology, options: &Options) -
             llc_first: place.llc.start as u16,
             node_cpus: place.node_cpus as u16,
             node_first: place.node.start as u16,
-            group_stripe: place.group_stripe() as u16,
+            group_stripe: place.group_stripe(layout.words) as u16,
             wakeq: place.wakeq as u16,
             llc_wakeq_first: place.llc_wakeqs.start as u16,
             llc_wakeq_end: place.llc_wakeqs.end as u16,
@@ -460,7 +461,6 @@ fn lay_out(open: &mut OpenBpfSkel<'_>, topology: &Topology, options: &Options) -
         word.core_starts |= place.core_start();
         word.core_ends |= place.core_end();
         word.nr_cpus += 1;
-        word.nr_cores = word.core_starts.count_ones() as u16;
         let by_class: &mut [u64; NR_CLASSES] = &mut word.slower;
         for slower in &mut by_class[..place.class] {
             *slower |= 1 << place.bit;

@@ -74,11 +74,11 @@ impl Counters {
 }
 
 counters! {
-    #[stat(desc = "Wakeups sent straight to an idle CPU")]
+    #[stat(desc = "Tasks queued on a CPU that idles, to run there at once")]
     idle_direct,
     #[stat(desc = "Wakeups to which a brief waker about to sleep hands its own CPU")]
     handed_over,
-    #[stat(desc = "Tasks sent to an idle CPU as they were being queued: just gone idle, or of another node")]
+    #[stat(desc = "Tasks sent to an idle CPU as they were being queued: it has just gone idle, or they were put aside")]
     idle_late,
     #[stat(desc = "Tasks put on a CPU's queue")]
     queued,
@@ -176,7 +176,7 @@ counters! {
     goidle_needother,
     #[stat(desc = "Wakeups (--schedstat)")]
     ttwu_count,
-    #[stat(desc = "Wakeups to the CPU of the waker (--schedstat)")]
+    #[stat(desc = "Wakeups to the CPU of the waker, of tasks that may run on others (--schedstat)")]
     ttwu_local,
     #[stat(desc = "Time that tasks ran, ns (--schedstat)")]
     rq_cpu_time,

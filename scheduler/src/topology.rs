@@ -24,7 +24,7 @@ pub const MAX_WORDS: usize = 64;
 pub const CPUS_PER_WORD: usize = 64;
 pub const MAX_WAKEQS: usize = 128;
 pub const NR_CLASSES: usize = 4;
-const GROUP_STRIPES: usize = 8;
+pub const GROUP_STRIPES: usize = 8;
 
 /// Neighbours that write the same stripe of a group's load.
 const STRIPE_CPUS: usize = 8;
@@ -78,14 +78,13 @@ pub struct Place {
 }
 
 impl Place {
-    /// The stripe of each group's load that it writes: CPUs of two LLCs share none unless the
-    /// machine has more than `GROUP_STRIPES`.
-    pub fn group_stripe(&self) -> usize {
-        (self.word + self.bit / STRIPE_CPUS) % GROUP_STRIPES
+    /// The stripe of each group's load that it writes, on a machine of so many `words`: CPUs of
+    /// two words share none unless there are more than `GROUP_STRIPES`.
+    pub fn group_stripe(&self, words: usize) -> usize {
+        let of_word = (GROUP_STRIPES / words).max(1);
+        (self.word * of_word + self.bit / STRIPE_CPUS % of_word) % GROUP_STRIPES
     }
-}
 
-impl Place {
     /// The first thread of its core, as a bit of its word.
     pub fn core_start(&self) -> u64 {
         self.core & self.core.wrapping_neg()
@@ -308,6 +307,10 @@ mod tests {
                     );
                     prop_assert_eq!(a.llc.contains(&b.word), x.llc == y.llc);
                     prop_assert_eq!(a.node.contains(&b.word), x.node == y.node);
+                    if layout.words <= GROUP_STRIPES && a.word != b.word {
+                        let [of_a, of_b] = [a, b].map(|place| place.group_stripe(layout.words));
+                        prop_assert_ne!(of_a, of_b);
+                    }
                 }
             }
         }

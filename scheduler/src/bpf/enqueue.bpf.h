@@ -234,13 +234,18 @@ static __always_inline bool idles_for(const struct task_struct *p, u32 cpu,
 
 /* @p comes to the idle @cpu, of @c: it need not go through the queue. */
 static __always_inline void enqueue_on_idle(struct task_struct *p,
-					    const struct standing *who,
+					    const struct standing *who, u32 cpu,
 					    struct cpu_ctx *c, u64 enq_flags)
 {
 	c->local_pending = true;
-	if (enq_flags & SCX_ENQ_WAKEUP)
-		bound_sleeper(p, who);
-	scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_ns, enq_flags);
+	count(idle_direct);
+	if (!(enq_flags & SCX_ENQ_WAKEUP)) {
+		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_ns, enq_flags);
+		return;
+	}
+	align_frame(c, c->clock, cpu_ctx(cpu_of_key(p->scx.dsq_vtime)));
+	insert_local(p, SCX_DSQ_LOCAL, cpu, sleeper_vt(p, who, cpu, c->clock),
+		     enq_flags);
 }
 
 /* ops.enqueue */
@@ -263,7 +268,7 @@ static __always_inline void enqueue_task(struct task_struct *p, u64 enq_flags)
 		return;
 	}
 	if (wakeup)
-		schedstat_ttwu(cpu);
+		schedstat_ttwu();
 	if (wakeup && is_percpu_kthread(p)) {
 		c->own_work = !task_is_hog(p, OWN_WORK_NS);
 		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_ns,
@@ -272,11 +277,9 @@ static __always_inline void enqueue_task(struct task_struct *p, u64 enq_flags)
 		return;
 	}
 	stays = idles_for(p, cpu, c);
-	if (stays)
-		count(idle_direct);
 	/* Where another class may come, it is safe in the queue only, and stays there. */
 	if (stays && !may_be_kept(cpu)) {
-		enqueue_on_idle(p, &who, c, enq_flags);
+		enqueue_on_idle(p, &who, cpu, c, enq_flags);
 		return;
 	}
 	if (wakeup) {

@@ -37,7 +37,7 @@ struct global_cpu {
 	bool running;
 	bool curr_idle; /* it is SCHED_IDLE */
 	bool preempted; /* it is about to be */
-	bool waker_sleeps; /* it wakes a task and says that it will sleep */
+	s32 sync_wakee; /* the last wakee from here, if its waker said that it will sleep; or 0 */
 	u32 barrier; /* see full_barrier() */
 } __attribute__((aligned(CACHE_LINE)));
 
@@ -76,11 +76,12 @@ static __always_inline bool is_lowly(const struct task_struct *p)
 	return task_is_idle_policy(p) || p->policy == SCHED_BATCH;
 }
 
-/* Only a wakee preempts, unless its waker makes room itself. */
+/* Only a wakee preempts, unless its waker, on this CPU, makes room itself. */
 static __always_inline bool global_may_preempt(const struct task_struct *p,
-					       bool wakeup, bool waker_sleeps)
+					       bool wakeup)
 {
-	return wakeup && !waker_sleeps && !is_lowly(p);
+	return wakeup && !is_lowly(p) &&
+	       global_cpu(bpf_get_smp_processor_id())->sync_wakee != p->pid;
 }
 
 /* What is left of the slice of @node's task; node 0 is nobody's. */
@@ -329,8 +330,7 @@ static __always_inline s32 global_where_latest(const struct task_struct *p,
 	u32 home = node_of(grq, p)->home;
 	s32 latest;
 
-	if (!global_may_preempt(p, wake_flags & SCX_WAKE_TTWU,
-				wake_flags & SCX_WAKE_SYNC) ||
+	if (!global_may_preempt(p, wake_flags & SCX_WAKE_TTWU) ||
 	    home == HOME_CPU)
 		return prev_cpu;
 	latest = global_latest(global_claim(p, true), home, prev_cpu);
@@ -348,7 +348,8 @@ static __always_inline s32 global_place(struct task_struct *p, s32 prev_cpu,
 				 wake_flags);
 	u32 left;
 
-	global_cpu(this_cpu)->waker_sleeps = wake_flags & SCX_WAKE_SYNC;
+	global_cpu(this_cpu)->sync_wakee = wake_flags & SCX_WAKE_SYNC ? p->pid
+								      : 0;
 	if (!grq)
 		return prev_cpu;
 	if (cpu < 0)
@@ -360,10 +361,9 @@ static __always_inline s32 global_place(struct task_struct *p, s32 prev_cpu,
 	GRQ_UNLOCK_STRICT(grq, &hold, task);
 	scx_bpf_task_set_dsq_vtime(p, global_claim(p, true));
 	scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, left, 0);
-	global_cpu(this_cpu)->waker_sleeps = false;
 	count(idle_direct);
 	if (wake_flags & SCX_WAKE_TTWU)
-		schedstat_ttwu(cpu);
+		schedstat_ttwu();
 	return cpu;
 }
 
@@ -448,7 +448,7 @@ static __always_inline bool global_wake_idle(const struct task_struct *p,
 static __always_inline void global_enqueue(struct task_struct *p, u64 enq_flags)
 {
 	u32 cpu = cpu_of_task(p), this_cpu = bpf_get_smp_processor_id();
-	bool wakeup = enq_flags & SCX_ENQ_WAKEUP, waker_sleeps;
+	bool wakeup = enq_flags & SCX_ENQ_WAKEUP;
 	struct grq *grq = the_grq();
 	bool preempts;
 	u32 left, home;
@@ -457,9 +457,7 @@ static __always_inline void global_enqueue(struct task_struct *p, u64 enq_flags)
 	if (!grq)
 		return;
 	if (wakeup)
-		schedstat_ttwu(cpu);
-	waker_sleeps = global_cpu(this_cpu)->waker_sleeps;
-	global_cpu(this_cpu)->waker_sleeps = false;
+		schedstat_ttwu();
 	key = global_claim(p, wakeup);
 	left = left_of(node_of(grq, p));
 	home = node_of(grq, p)->home;
@@ -479,7 +477,7 @@ static __always_inline void global_enqueue(struct task_struct *p, u64 enq_flags)
 		return;
 	}
 	scx_bpf_task_set_dsq_vtime(p, key);
-	preempts = global_may_preempt(p, wakeup, waker_sleeps) &&
+	preempts = global_may_preempt(p, wakeup) &&
 		   global_preempts(key, false, global_cpu(cpu));
 	if (preempts && !global_queue_first(cpu, key)) {
 		global_cpu(cpu)->preempted = true;

@@ -84,6 +84,7 @@ struct cpu_ctx {
 	u64 far_after,
 		far_rest_ns; /* the same beyond its LLC, where tasks had just begun to wait */
 	u32 pull_turn; /* looks that ended before all queues were seen */
+	u32 early_looks; /* queues that the last look met whose first task had just begun to wait */
 
 	struct look
 		waiters; /* tasks that wait for too long in the queue (relief) */
@@ -104,7 +105,6 @@ struct cpu_ctx {
 	u8 slices_alone; /* slices granted while nobody waited here */
 
 	bool offline;
-	bool found_early; /* a look met a task that had just begun to wait */
 	bool pull_asked; /* by any CPU: a task waits that may run here */
 	bool picked; /* the next to start comes from the queue */
 	bool running; /* a task of ours runs */

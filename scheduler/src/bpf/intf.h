@@ -81,7 +81,6 @@ struct word_layout {
 	u64 core_starts; /* the first CPU of each core */
 	u64 core_ends; /* the last CPU of each core */
 	u16 nr_cpus; /* they sit in the lowest bits */
-	u16 nr_cores;
 	u64 slower[NR_CLASSES]; /* those of slower classes than each */
 };
 

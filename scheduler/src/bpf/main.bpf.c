@@ -116,9 +116,11 @@ void BPF_STRUCT_OPS(heddle_set_cpumask, struct task_struct *p,
 s32 BPF_STRUCT_OPS(heddle_select_cpu, struct task_struct *p, s32 prev_cpu,
 		   u64 wake_flags)
 {
-	if (runq_global)
-		return global_place(p, prev_cpu, wake_flags);
-	return place_wakee(p, prev_cpu, wake_flags);
+	s32 cpu = runq_global ? global_place(p, prev_cpu, wake_flags)
+			      : place_wakee(p, prev_cpu, wake_flags);
+
+	schedstat_place(cpu, wake_flags);
+	return cpu;
 }
 
 void BPF_STRUCT_OPS(heddle_enqueue, struct task_struct *p, u64 enq_flags)

@@ -12,6 +12,7 @@
 #include "asym.bpf.h"
 #include "bandwidth.bpf.h"
 #include "burst.bpf.h"
+#include "group_load.bpf.h"
 #include "idle.bpf.h"
 #include "release.bpf.h"
 #include "runq.bpf.h"
@@ -124,35 +125,42 @@ static __always_inline void hand_over_to(struct task_struct *p, s32 cpu,
 					 u64 wake_flags)
 {
 	struct standing who = standing_of(p);
+	struct cpu_ctx *c = cpu_ctx(cpu);
 
-	cpu_ctx(cpu)->local_pending = true;
-	bound_sleeper(p, &who);
+	c->local_pending = true;
+	load_join(cpu, p, &who); /* by the debts of the CPU where it ran */
+	scx_bpf_task_set_dsq_vtime(p, vt_key(sleeper_vt(p, &who, cpu, c->clock),
+					     cpu));
 	scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_ns, 0);
 	if (wake_flags & SCX_WAKE_TTWU)
-		schedstat_ttwu(cpu);
+		schedstat_ttwu();
 	count_on(cpu, handed_over);
 }
 
 /*
- * The waker, about to sleep, is in another LLC of @prev_cpu's node, and has what its wakee
- * is going to read: the two belong together (wake_affine() of EEVDF).
+ * The waker, on @cpu and about to sleep, is in another LLC of @prev_cpu's node, and has what its
+ * wakee @p is going to read: the two belong together, as by wake_affine() of EEVDF. If that LLC
+ * is busy, @p waits behind its waker, however many do: hackbench at 1.25 on two LLCs takes 18 to
+ * 22 % longer than under EEVDF where it goes home if more wait here, and 8 % less as it is.
  */
-static __always_inline bool waker_calls(s32 this_cpu, s32 prev_cpu)
+static __always_inline bool waker_calls(const struct task_struct *p, s32 cpu,
+					s32 prev_cpu)
 {
-	const volatile struct cpu_place *to = place_of(this_cpu);
+	const volatile struct cpu_place *to = place_of(cpu);
 	const volatile struct cpu_place *at = place_of(prev_cpu);
 
 	return sis_node && to->llc_first != at->llc_first &&
-	       to->node_first == at->node_first;
+	       to->node_first == at->node_first &&
+	       bpf_cpumask_test_cpu(cpu, p->cpus_ptr);
 }
 
 /* ops.select_cpu: not called for tasks that may run on one CPU only. */
 static __always_inline s32 place_wakee(struct task_struct *p, s32 prev_cpu,
 				       u64 wake_flags)
 {
-	s32 this_cpu = bpf_get_smp_processor_id(), cpu;
-	enum reach reach = wake_reach(wake_flags);
+	s32 this_cpu = bpf_get_smp_processor_id(), near = prev_cpu, cpu;
 	bool sync = (wake_flags & SCX_WAKE_SYNC) && cpu_ctx(this_cpu)->running;
+	bool called;
 
 	cpu_ctx(this_cpu)->sync_wakee = sync ? p->pid : 0;
 	if (is_stopped(p, true))
@@ -162,12 +170,12 @@ static __always_inline s32 place_wakee(struct task_struct *p, s32 prev_cpu,
 		hand_over_to(p, this_cpu, wake_flags);
 		return this_cpu;
 	}
-	if (sync && waker_calls(this_cpu, prev_cpu)) {
-		prev_cpu = this_cpu;
-		reach = REACH_LLC;
-	}
-	cpu = idle_for_wakee(p, spread_near(prev_cpu, wake_flags), this_cpu,
-			     reach, wake_flags);
+	called = sync && waker_calls(p, this_cpu, prev_cpu);
+	if (called)
+		near = this_cpu;
+	cpu = idle_for_wakee(p, spread_near(near, wake_flags), this_cpu,
+			     called ? REACH_LLC : wake_reach(wake_flags),
+			     wake_flags);
 	if (cpu >= 0) {
 		asym_count_placement(cpu);
 		return cpu; /* where ops.enqueue finds nothing else to run */
@@ -175,7 +183,7 @@ static __always_inline s32 place_wakee(struct task_struct *p, s32 prev_cpu,
 	cpu = claim_sched_idle(p, prev_cpu, wake_flags);
 	if (cpu >= 0)
 		return cpu; /* which @p preempts once it is queued there */
-	if (sync && joins_waker(p, this_cpu, prev_cpu))
+	if (called || (sync && joins_waker(p, this_cpu, prev_cpu)))
 		return this_cpu;
 	return shorter_queue(p, prev_cpu);
 }

@@ -82,23 +82,30 @@ __noinline u32 pull_past_head(u32 victim, u32 cpu)
 	return found;
 }
 
+/* Has @p, which waits, begun to so recently that it stays in its LLC? By the clock of @cpu, this one. */
+static __always_inline bool just_began(const struct task_struct *p, u32 cpu)
+{
+	return bpf_core_field_exists(p->sched_info.last_queued) &&
+	       ns_since(p->sched_info.last_queued, rq_clock(cpu)) < FAR_NS;
+}
+
 /* Has @p, which waits on @victim, waited for too short to come to @cpu, this one? */
 static __always_inline bool stays_near(const struct task_struct *p, u32 victim,
 				       u32 cpu)
 {
-	return bpf_core_field_exists(p->sched_info.last_queued) &&
-	       place_of(cpu)->llc_first != place_of(victim)->llc_first &&
-	       ns_since(p->sched_info.last_queued, rq_clock(cpu)) < FAR_NS;
+	return place_of(cpu)->llc_first != place_of(victim)->llc_first &&
+	       just_began(p, cpu);
 }
 
 static __always_inline u32 pull_look(u32 victim, u32 cpu)
 {
 	struct task_struct *head = __COMPAT_scx_bpf_dsq_peek(victim);
+	struct cpu_ctx *c = cpu_ctx(cpu);
 
 	if (!head)
 		return PULL_EMPTY;
-	if (stays_near(head, victim, cpu)) {
-		cpu_ctx(cpu)->found_early = true;
+	if (!c->pull_asked && stays_near(head, victim, cpu)) {
+		c->early_looks++;
 		return PULL_EARLY;
 	}
 	/*
@@ -153,7 +160,7 @@ __noinline u32 pull_from_word(u32 cpu, u32 word, u32 start)
 			return PULL_GOT_ONE;
 		if (found != PULL_EMPTY && found != PULL_EARLY)
 			misses++;
-		if (misses == PULL_MISSES)
+		if (misses + cpu_ctx(cpu)->early_looks >= PULL_MISSES)
 			break;
 	}
 	return misses;
@@ -179,7 +186,7 @@ __noinline u32 pull_from_words(u32 cpu, u64 words)
 		if (more == PULL_GOT_ONE)
 			return PULL_GOT_ONE;
 		misses += more;
-		if (misses >= PULL_MISSES) {
+		if (misses + c->early_looks >= PULL_MISSES) {
 			c->pull_turn = turn + 1;
 			break;
 		}
@@ -208,11 +215,11 @@ static __always_inline bool may_pull_from(u32 cpu, const struct cpu_ctx *c)
 	       (any_offer() && !pull_far_rests(c));
 }
 
-/* How long to rest after another look in vain: twice as long as after the last. */
-static __always_inline u64 longer_rest(u64 rest_ns)
+/* How long to rest after another look in vain: twice as long as after the last, up to @most_ns. */
+static __always_inline u64 longer_rest(u64 rest_ns, u64 most_ns)
 {
 	rest_ns = rest_ns ? 2 * rest_ns : PULL_REST_NS;
-	return rest_ns < tick_ns ? rest_ns : tick_ns;
+	return rest_ns < most_ns ? rest_ns : most_ns;
 }
 
 /* @c has looked at offers, of which @misses were of tasks that may not run there. */
@@ -223,14 +230,18 @@ static __always_inline void pull_note(struct cpu_ctx *c, u32 misses)
 		c->pull_rest_ns = 0;
 		return;
 	}
-	c->pull_rest_ns = longer_rest(c->pull_rest_ns);
+	c->pull_rest_ns = longer_rest(c->pull_rest_ns, tick_ns);
 	c->pull_after = scx_bpf_now() + c->pull_rest_ns;
 }
 
-/* @c has looked beyond its LLC, and found tasks that had just begun to wait if @early. */
-static __always_inline void pull_note_far(struct cpu_ctx *c, bool early)
+/* @c has looked beyond its LLC in vain: after FAR_NS, what was early there is so no more. */
+static __always_inline void pull_note_far(struct cpu_ctx *c)
 {
-	c->far_rest_ns = early ? longer_rest(c->far_rest_ns) : 0;
+	if (!c->early_looks) {
+		c->far_rest_ns = 0;
+		return;
+	}
+	c->far_rest_ns = longer_rest(c->far_rest_ns, FAR_NS);
 	c->far_after = scx_bpf_now() + c->far_rest_ns;
 }
 
@@ -256,10 +267,10 @@ __noinline bool pull_nearest(u32 cpu)
 	const volatile struct cpu_place *at = place_of(cpu);
 	u64 llc = at->llc_words, node = at->node_words;
 	struct cpu_ctx *c = cpu_ctx(cpu);
-	bool rests = pull_rests(c), far_rests = rests || pull_far_rests(c);
+	bool rests = pull_rests(c), far_rests = pull_far_rests(c);
 	u32 misses = 0;
 
-	c->found_early = false;
+	c->early_looks = 0;
 	if (wakeq_pull_llc(cpu)) {
 		count(wakeq_pulled);
 		return true;
@@ -272,18 +283,18 @@ __noinline bool pull_nearest(u32 cpu)
 		count(wakeq_stolen);
 		return true;
 	}
-	if (pull_step(cpu, node ^ llc, far_rests, &misses)) {
+	if (pull_step(cpu, node ^ llc, rests || far_rests, &misses)) {
 		count(pull_node);
 		return true;
 	}
-	if (pull_step(cpu, all_words ^ node, far_rests, &misses)) {
+	if (pull_step(cpu, all_words ^ node, rests || far_rests, &misses)) {
 		count(pull_far);
 		return true;
 	}
 	if (!rests)
 		pull_note(c, misses);
-	if (!far_rests)
-		pull_note_far(c, c->found_early);
+	if (!rests && !far_rests)
+		pull_note_far(c);
 	return false;
 }
 

@@ -65,7 +65,9 @@ __noinline bool rescue_by_idle(const struct task_struct *p __arg_trusted,
 
 	if (p->nr_cpus_allowed == 1)
 		return false;
-	idle_cpu = idle_among(p, cpu, words);
+	if (just_began(p, cpu))
+		words &= words_within(cpu, REACH_LLC);
+	idle_cpu = words ? idle_among(p, cpu, words) : -ENOENT;
 	if (idle_cpu < 0)
 		return false;
 	cpu_ctx(idle_cpu)->pull_asked = true;

@@ -111,19 +111,21 @@ static __always_inline u64 credit_vt_of(const struct standing *who,
 }
 
 /*
- * Virtual time by the clock of @cpu, which stands at @clock, of @p, which slept. From another
- * CPU it brings its lag by the clock there. The frames stay as they are: those of a busy CPU
- * say what its tasks are owed by others' tasks, and that of an idle CPU stands still.
+ * Where a @p that slept, of standing @who, is by the clock of @cpu, which stands at @clock. From
+ * another CPU it brings its lag by the clock there. The frames stay as they are: that of a busy
+ * CPU says what its tasks are owed by others' tasks, and that of an idle CPU stands still.
  */
-static __always_inline u64 sleeper_vt_on(const struct task_struct *p, u32 cpu,
-					 u64 clock)
+static __always_inline u64 sleeper_vt(const struct task_struct *p,
+				      const struct standing *who, u32 cpu,
+				      u64 clock)
 {
-	u64 key = p->scx.dsq_vtime;
-	u32 from = cpu_of_key(key);
+	u64 slice_vt = vt_delta(slice_ns, who->inv);
+	u32 from = cpu_of_key(p->scx.dsq_vtime);
+	u64 vt = vt_of_key(p->scx.dsq_vtime);
 
-	if (from == cpu)
-		return vt_of_key(key);
-	return clock + (vt_of_key(key) - cpu_ctx(from)->clock);
+	if (from != cpu)
+		vt += clock - cpu_ctx(from)->clock;
+	return lag_clamp(vt, clock, credit_vt_of(who, slice_vt), slice_vt);
 }
 
 /*
@@ -136,19 +138,15 @@ static __always_inline u64 wakee_vt(const struct task_struct *p,
 				    const struct cpu_ctx *c, u64 curr_vt)
 {
 	u64 key = p->scx.dsq_vtime, clock = c->clock, others;
-	u64 slice_vt = vt_delta(slice_ns, who->inv);
-	u64 credit_vt = credit_vt_of(who, slice_vt);
-	u64 credit = lag_credit(vt_of_key(key), cpu_ctx(cpu_of_key(key))->clock,
-				credit_vt);
-	u64 vt;
+	u64 credit =
+		lag_credit(vt_of_key(key), cpu_ctx(cpu_of_key(key))->clock,
+			   credit_vt_of(who, vt_delta(slice_ns, who->inv)));
 
 	/* With nobody waiting, the clock is where the running task is. */
 	if (c->running && !c->nr_queued)
 		clock = vt_max(clock, curr_vt);
 	others = c->running && c->curr_hog ? vt_min(clock, curr_vt) : clock;
-	vt = lag_clamp(sleeper_vt_on(p, cpu, clock), clock, credit_vt,
-		       slice_vt);
-	return lag_among(vt, others, credit);
+	return lag_among(sleeper_vt(p, who, cpu, clock), others, credit);
 }
 
 /*
@@ -169,25 +167,6 @@ static __always_inline u64 waiter_vt(const struct task_struct *p,
 	if (!vt_before(vt, c->clock - LAG_LIGHTEST_SLICES * lightest))
 		return vt;
 	return lag_floor(vt, c->clock, vt_delta(slice_ns, who->inv), lightest);
-}
-
-/*
- * Bound the lag of a @p that slept, of standing @who, by the clock that it slept by. For a task
- * that goes to an idle CPU, whose own clock is not to be touched from here.
- */
-static __always_inline void bound_sleeper(struct task_struct *p,
-					  const struct standing *who)
-{
-	u64 key = p->scx.dsq_vtime;
-	const struct cpu_ctx *from = cpu_ctx(cpu_of_key(key));
-	u64 slice_vt = vt_delta(slice_ns, who->inv);
-	u64 vt = lag_clamp(vt_of_key(key), from->clock,
-			   credit_vt_of(who, slice_vt), slice_vt);
-
-	if (vt == vt_of_key(key))
-		return;
-	scx_bpf_task_set_dsq_vtime(p, vt_key(vt, cpu_of_key(key)) |
-					      (key & KEY_UNCOUNTED));
 }
 
 /* ops.enable: a task enters the scheduler, at fork or from another class. */

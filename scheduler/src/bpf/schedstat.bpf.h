@@ -22,13 +22,18 @@ static __always_inline struct schedstat_cpu *schedstat_cpu(u32 cpu)
 	return &schedstat_cpus[cpu & (MAX_CPUS - 1)];
 }
 
-/* A wakee goes to @cpu, to run there or to be queued. */
-static __always_inline void schedstat_ttwu(u32 cpu)
+/* A wakee runs or is queued. */
+static __always_inline void schedstat_ttwu(void)
 {
-	if (!schedstat)
-		return;
-	count(ttwu_count);
-	if (cpu == bpf_get_smp_processor_id())
+	if (schedstat)
+		count(ttwu_count);
+}
+
+/* ops.select_cpu, on the waker's CPU: the task that it wakes by @wake_flags goes to @cpu. */
+static __always_inline void schedstat_place(s32 cpu, u64 wake_flags)
+{
+	if (schedstat && (wake_flags & SCX_WAKE_TTWU) &&
+	    cpu == bpf_get_smp_processor_id())
 		count(ttwu_local);
 }
 
