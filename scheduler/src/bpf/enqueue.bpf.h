@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Enqueue: a task becomes runnable and no idle CPU was at hand, or it is
- * runnable still and its slice is over.
+ * Enqueue: a task becomes runnable, on an idle CPU that ops.select_cpu found or where
+ * none was at hand, or it is runnable still and its slice is over.
  */
 #pragma once
 
@@ -79,8 +79,8 @@ static __always_inline bool runs_next(const struct task_struct *p, u32 cpu,
 }
 
 /*
- * A wakee, at @now, for which select_cpu found no idle CPU, or that is pinned. True
- * if it got on to its CPU past the queue; else @vt is where it joins the queue.
+ * A wakee, at @now, whose CPU is busy. True if it got on to the CPU past the queue; else
+ * @vt is where it joins the queue.
  */
 static __always_inline bool enqueue_wakee(struct task_struct *p,
 					  const struct standing *who, u32 cpu,
@@ -134,8 +134,9 @@ static __always_inline void enqueue_back(struct task_struct *p, u64 enq_flags)
 }
 
 /*
- * A CPU may idle all the same: it is on another node, it went idle after select_cpu
- * looked, or @p was preempted by a task that may not run there. If a better CPU has @refused
+ * A CPU may idle all the same: it went idle after ops.select_cpu looked, or that did not
+ * look, as @p is new or was preempted by a task that may not run there; then it may be on
+ * another node. If a better CPU has @refused
  * @p, this is a move of a task that ran, and counts as one.
  */
 static __always_inline bool enqueue_idle(struct task_struct *p, u32 cpu, u64 vt,

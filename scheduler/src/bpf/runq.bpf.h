@@ -9,7 +9,8 @@
  * virtual time while the clock moves on: debt wears off, credit is bounded.
  *
  * Clocks of different CPUs are related by an offset each, so that virtual
- * times can be carried from one CPU to another and compared between them.
+ * times of tasks that wait can be carried from one CPU to another and compared
+ * between them. A task that sleeps brings its lag.
  */
 #pragma once
 

@@ -77,12 +77,10 @@ static inline u64 lag_credit(u64 vt, u64 clock, u64 most)
 }
 
 /*
- * Where a task that slept, and would enter at @vt, enters instead among @others.
- * It has @credit by the clock that it slept by. Those here may be behind it all
- * the same: they waited elsewhere, or their CPU is behind in the shared frame.
- * They are owed that, but not by one that slept: it has its credit with respect
- * to them. In steps of its credit, so that a task which hardly slept is not put
- * ahead of those that waited.
+ * Where a task that slept, and would enter at @vt, enters instead among @others, where those are
+ * that wait, or the hog that runs. It has @credit by the clock that it slept by. A hog may be
+ * behind the clock by more. It is owed that, but not by one that slept: it has its credit with
+ * respect to the hog. In steps of its credit, so that a task which hardly slept is not put ahead.
  */
 static inline u64 lag_among(u64 vt, u64 others, u64 credit)
 {
