@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from heddle_lab import cli, experiment, machine, resultfile, scheduler, tomlfile, vm, workload
+from heddle_lab import cli, experiment, machine, paths, resultfile, scheduler, tomlfile, vm, workload
 from heddle_lab.errors import HeddleError
 from tests.emulator import Emulator
 
@@ -97,7 +97,7 @@ def test_a_disk_that_is_full_before_a_console_opens(
 
 @pytest.mark.parametrize("command", ["workloads", "machines"])
 def test_output_that_cannot_be_written(command: str) -> None:
-    environment = {**os.environ, "PYTHONPATH": str(Path(cli.__file__).parents[1])}
+    environment = {**os.environ, "PYTHONPATH": str(paths.LAB)}
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
             [sys.executable, "-m", "heddle_lab", command],
