@@ -25,8 +25,13 @@ _OVERHEAD_MIB = 512
 """what a QEMU takes beside the guest's memory: translated code, the initrd, a worker process"""
 
 
+_PATIENCE_S = 300
+"""for a worker of this machine that is slow to start or to answer, as beside other work"""
+
 _LOCAL = {
     "distributed.logging.distributed": "error",
+    "distributed.comm.timeouts.connect": f"{_PATIENCE_S}s",
+    "distributed.comm.timeouts.tcp": f"{_PATIENCE_S}s",
     # A worker of this machine that dies is seen at once; one that is slow to answer, as when the host sleeps, lives.
     "distributed.scheduler.worker-ttl": None,
 }
@@ -221,6 +226,9 @@ def _start_workers(number: int, folder: Path) -> Any:
     """Start a cluster on this machine whose workers do not hear Ctrl-C: what it ends is for this process to decide.
 
     Processes and threads inherit the mask. A Ctrl-C while they start waits until they have.
+
+    Raises:
+        HeddleError: they do not start.
     """
     resource_tracker.ensure_running()  # started on demand, it would unblock the signal for the worker's thread
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
@@ -235,6 +243,10 @@ def _start_workers(number: int, folder: Path) -> Any:
             memory_limit=0,
             silence_logs=50,
         )
+    except TimeoutError as error:
+        raise HeddleError(
+            f"the workers did not start within {_PATIENCE_S} s: is this machine too busy? run again"
+        ) from error
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 

@@ -1,11 +1,13 @@
 """One boot: what goes wrong is a line, what goes right is the same twice."""
 
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
-from heddle_lab import bzimage, kernels, machine, variant, vm, workload
+from heddle_lab import bzimage, kernels, machine, runner, variant, vm, workload
 from heddle_lab.cell import Cell
+from heddle_lab.errors import HeddleError
 from heddle_lab.job import Job, Step, Write
 from heddle_lab.runner import Progress, Runner
 from heddle_lab.store import Store
@@ -85,3 +87,12 @@ def test_a_cell_is_measured_once_and_a_failure_spoils_no_other(tmp_path: Path) -
     assert len(ended) == 2
     assert runner.run([good]).results == outcome.results
     assert len(ended) == 2
+
+
+def test_workers_that_do_not_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stuck(**_: object) -> NoReturn:
+        raise TimeoutError
+
+    monkeypatch.setattr(runner, "LocalCluster", stuck)
+    with pytest.raises(HeddleError, match=r"the workers did not start within \d+ s: is this machine too busy\? run again"):
+        Runner(Store(tmp_path)).run([make_cell(KERNELS[0], "eevdf", 1)])
