@@ -56,7 +56,7 @@ def test_the_oldest_wakee_is_pulled_by_the_next_cpu_without_work(boot: Boot) -> 
     events = [event for event in tracing.EVENTS if event != affinity.EVENT]
     trace = Trace(events=events, format="raw", buffer_kb=16384)
     steps = [
-        *counted("llc", PATIENT, [schbench("load", 1.25, CPUS, 1500), schbench("flood", 3, CPUS, 1500)]),
+        *counted("llc", PATIENT, [schbench("load", 1.25, CPUS, 4000), schbench("flood", 3, CPUS, 1500)]),
         *counted("off", ["--wakeq", "off"], [schbench("without", 1.25, CPUS, 500)]),
         schbench("wakees", 1.25, CPUS, 1500, trace=trace),
     ]
