@@ -245,7 +245,7 @@ static __always_inline void enqueue_on_idle(struct task_struct *p,
 		return;
 	}
 	align_frame(c, c->clock, cpu_ctx(cpu_of_key(p->scx.dsq_vtime)));
-	insert_local(p, SCX_DSQ_LOCAL, cpu, sleeper_vt(p, who, cpu, c->clock),
+	insert_local(p, SCX_DSQ_LOCAL, cpu, sleeper_vt(p, who, cpu, c, c->clock),
 		     enq_flags);
 }
 

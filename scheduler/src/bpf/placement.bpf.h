@@ -129,7 +129,7 @@ static __always_inline void hand_over_to(struct task_struct *p, s32 cpu,
 
 	c->local_pending = true;
 	load_join(cpu, p, &who); /* by the debts of the CPU where it ran */
-	scx_bpf_task_set_dsq_vtime(p, vt_key(sleeper_vt(p, &who, cpu, c->clock),
+	scx_bpf_task_set_dsq_vtime(p, vt_key(sleeper_vt(p, &who, cpu, c, c->clock),
 					     cpu));
 	scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_ns, 0);
 	if (wake_flags & SCX_WAKE_TTWU)

@@ -112,20 +112,23 @@ static __always_inline u64 credit_vt_of(const struct standing *who,
 }
 
 /*
- * Where a @p that slept, of standing @who, is by the clock of @cpu, which stands at @clock. From
- * another CPU it brings its lag by the clock there. The frames stay as they are: that of a busy
- * CPU says what its tasks are owed by others' tasks, and that of an idle CPU stands still.
+ * Where a @p that slept, of standing @who, is by the clock of @cpu, of @c, which stands at
+ * @clock. The frame of a busy CPU stays as it is: it says what its tasks are owed by others'
+ * tasks, and that of an idle CPU, from where @p may come, stands still.
  */
 static __always_inline u64 sleeper_vt(const struct task_struct *p,
 				      const struct standing *who, u32 cpu,
-				      u64 clock)
+				      const struct cpu_ctx *c, u64 clock)
 {
 	u64 slice_vt = vt_delta(slice_ns, who->inv);
-	u32 from = cpu_of_key(p->scx.dsq_vtime);
+	u32 from_cpu = cpu_of_key(p->scx.dsq_vtime);
 	u64 vt = vt_of_key(p->scx.dsq_vtime);
+	const struct cpu_ctx *from = cpu_ctx(from_cpu);
 
-	if (from != cpu)
-		vt += clock - cpu_ctx(from)->clock;
+	if (from_cpu != cpu)
+		vt = frame_of(from, vt) +
+		     frame_offset(clock, c->offset, frame_of(from, from->clock),
+				  frame_drift(c, from));
 	return lag_clamp(vt, clock, credit_vt_of(who, slice_vt), slice_vt);
 }
 
@@ -147,7 +150,7 @@ static __always_inline u64 wakee_vt(const struct task_struct *p,
 	if (c->running && !c->nr_queued)
 		clock = vt_max(clock, curr_vt);
 	others = c->running && c->curr_hog ? vt_min(clock, curr_vt) : clock;
-	return lag_among(sleeper_vt(p, who, cpu, clock), others, credit);
+	return lag_among(sleeper_vt(p, who, cpu, c, clock), others, credit);
 }
 
 /*
