@@ -19,8 +19,8 @@ DOCS = paths.REPOSITORY / "docs"
 PAGES = sorted([*(DOCS / "guide").glob("*.md"), *(DOCS / "mechanisms").glob("*.md")])
 DASHBOARD = paths.REPOSITORY / "scheduler/packaging/grafana/heddle.json"
 
-OTHER_PROGRAMS = {"--now", "--threads", "--nice", "--cpus"}
-"""of systemctl and heddle-load"""
+OTHER_PROGRAMS = {"--now", "--threads", "--nice", "--cpus", "--test", "--nocapture"}
+"""of systemctl, heddle-load and cargo"""
 
 
 def said(option: str) -> str:

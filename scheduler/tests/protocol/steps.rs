@@ -79,12 +79,12 @@ type Act = fn(&mut Run);
 const STEPS: [(Pc, Act, &str, &str); 34] = [
     (Pc::Search, |run| run.search(), "candidates_in", "reads a word of idle_words"),
     (Pc::Claim, |run| run.claim(), "claim", "clears a bit of idle_words, if it is set"),
-    (Pc::Lock, |run| run.enqueue(), "enqueue_task", "with the rq lock, up to the bit in offers"),
+    (Pc::Lock, |run| run.enqueue(), "enqueue_task", "locks; runs next, or sets the bit in offers"),
     (Pc::OfferBit, |run| run.offer_bit(), "offer", "sets the bit in offers"),
     (Pc::OfferSum, |run| run.offer_sum(), "offer", "sets the bit in offered_words"),
     (Pc::Insert, |run| run.insert(), "runq_insert", "the task is queued; unlocks"),
     (Pc::Send, |run| run.send(), "enqueue_idle", "sends the task to the claimed CPU; unlocks"),
-    (Pc::Land, |run| run.land(), "dispatch_to_local_dsq", "the task is on the claimed CPU"),
+    (Pc::Land, |run| run.land(), "dispatch_to_local_dsq", "moves the task to the claimed CPU"),
     (Pc::WithdrawBit, |run| run.withdraw_bit(), "withdraw", "clears the bit in offers"),
     (Pc::WithdrawLook, |run| run.withdraw_look(), "withdraw", "reads the word of offers"),
     (Pc::WithdrawSum, |run| run.withdraw_sum(), "withdraw", "clears the bit in offered_words"),
@@ -132,7 +132,7 @@ impl Pc {
     pub fn says(self) -> (&'static str, &'static str) {
         match self.entry() {
             Some((_, function, what)) => (function, what),
-            None if self == Self::Runs => ("__schedule", "with the rq lock, up to a queued task"),
+            None if self == Self::Runs => ("__schedule", "locks; takes what is queued here"),
             None => ("", "begins"),
         }
     }
