@@ -62,8 +62,8 @@ pub fn holds_today(model: &Model) {
             }
         }
         assert_none(&met, &[Flaw::ClaimedForEver, Flaw::NotInSum, Flaw::Stuck]);
-        let repairs = [not_repaired_by_a_tick(&met), not_repaired_by_a_slice(&met)];
-        for (states, trace) in repairs.into_iter().flatten() {
+        let flawed = not_repaired_by_a_tick(&met).or_else(|| not_repaired_by_a_slice(&met));
+        if let Some((states, trace)) = flawed {
             panic!("{model}: in {states} states neither tick nor slice helps:\n{trace}");
         }
     }
