@@ -5,7 +5,7 @@ from typing import NoReturn
 
 import pytest
 
-from heddle_lab import bzimage, kernels, machine, runner, variant, vm, workload
+from heddle_lab import bzimage, kernels, machine, variant, vm, workload
 from heddle_lab.cell import Cell
 from heddle_lab.errors import HeddleError
 from heddle_lab.job import Job, Step, Write
@@ -93,6 +93,6 @@ def test_workers_that_do_not_start(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     def stuck(**_: object) -> NoReturn:
         raise TimeoutError
 
-    monkeypatch.setattr(runner, "LocalCluster", stuck)
+    monkeypatch.setattr("heddle_lab.runner.LocalCluster", stuck)
     with pytest.raises(HeddleError, match=r"^the workers did not start within \d+ s: is this machine too busy\?"):
         Runner(Store(tmp_path)).run([make_cell(KERNELS[0], "eevdf", 1)])
